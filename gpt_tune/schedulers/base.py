@@ -1,0 +1,166 @@
+"""Owns the one interface to a cluster's commands and files, and the records that cross it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+State = Literal[
+    "PENDING", "RUNNING", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT",
+    "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "SUSPENDED", "UNKNOWN",
+]  # fmt: skip
+ENDED: frozenset[str] = frozenset(
+    {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """Nodes of one partition that are alike. gpu is the scheduler's own type word ("b200"), "" when untyped."""
+
+    nodes: int
+    nodes_by_state: Mapping[str, int]  # idle, mixed, allocated, drained, down, other
+    gpu: str
+    gpus_per_node: int
+    gpus_free: int
+    cpus_per_node: int
+    memory_mib_per_node: int
+    features: tuple[str, ...] = ()
+    names: str = ""  # a hostlist
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition with its limits. Times are seconds, None means unlimited or unset."""
+
+    name: str
+    default: bool
+    state: str
+    time_limit_seconds: int | None
+    default_time_seconds: int | None
+    groups: tuple[NodeGroup, ...] = ()
+    max_nodes: int | None = None
+
+    @property
+    def gpus_total(self) -> int:
+        return sum(g.nodes * g.gpus_per_node for g in self.groups)
+
+    @property
+    def gpus_free(self) -> int:
+        return sum(g.gpus_free for g in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a scheduler offers. scheduler: "slurm" | "local". version as the scheduler prints it."""
+
+    name: str
+    scheduler: str
+    version: str
+    partitions: tuple[Partition, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "scheduler": self.scheduler,
+            "version": self.version,
+            "notes": list(self.notes),
+            "partitions": [
+                {
+                    "name": p.name,
+                    "default": p.default,
+                    "state": p.state,
+                    "time_limit_seconds": p.time_limit_seconds,
+                    "default_time_seconds": p.default_time_seconds,
+                    "max_nodes": p.max_nodes,
+                    "gpus_total": p.gpus_total,
+                    "gpus_free": p.gpus_free,
+                    "groups": [
+                        {
+                            "nodes": g.nodes,
+                            "nodes_by_state": dict(g.nodes_by_state),
+                            "gpu": g.gpu,
+                            "gpus_per_node": g.gpus_per_node,
+                            "gpus_free": g.gpus_free,
+                            "cpus_per_node": g.cpus_per_node,
+                            "memory_mib_per_node": g.memory_mib_per_node,
+                            "features": list(g.features),
+                            "names": g.names,
+                        }
+                        for g in p.groups
+                    ],
+                }
+                for p in self.partitions
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRequest:
+    """A job script already in its run folder, and what only the scheduler needs to know.
+
+    script: path of the job script; the #SBATCH lines in it hold everything else.
+    token: unique mark put in the job's comment, by which a lost answer is found again.
+    """
+
+    script: str
+    run_dir: str
+    name: str
+    token: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    extra_arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """One job as the scheduler sees it. Time stamps are RFC 3339 UTC or None. gpus None when unknown."""
+
+    job_id: str
+    name: str
+    state: State
+    reason: str = ""
+    nodes: int = 0
+    node_list: str = ""
+    gpus: int | None = None
+    partition: str = ""
+    submitted_at: str | None = None
+    started_at: str | None = None
+    ended_at: str | None = None
+    exit_code: int | None = None
+    comment: str = ""
+    log_paths: tuple[str, ...] = ()
+
+
+class Files(Protocol):
+    """Files of the cluster's shared file system, local or at the far end of ssh."""
+
+    def write(self, path: str, data: bytes, mode: int = 0o600) -> None: ...
+    def make_dir(self, path: str, mode: int = 0o700) -> None: ...
+    def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes: ...
+    def size(self, path: str) -> int | None: ...
+    def list(self, path: str) -> list[str]: ...
+
+
+class Scheduler(Protocol):
+    """Commands of a cluster. Every method may raise SchedulerError; none retries a submit."""
+
+    kind: str  # "slurm_cli" | "local"
+    files: Files
+    calls: int  # controller calls made so far, shown on screen
+
+    def discover(self) -> Cluster: ...
+    def submit(self, request: SubmitRequest) -> str:
+        """Submit once; the job id. SchedulerError when refused, with the scheduler's own words."""
+        ...
+
+    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        """One batched call for all jobs. A job the scheduler has forgotten is missing from the answer."""
+        ...
+
+    def my_jobs(self) -> list[JobStatus]:
+        """All of this user's jobs, also those not submitted here; one call."""
+        ...
+
+    def cancel(self, job_id: str) -> None: ...

@@ -78,12 +78,18 @@ class Trainer:
     """The training program whose rules apply. deepspeed is a version like "0.16.4", or None.
 
     gradient_accumulation_dtype: "fp32" | "bf16" | "fp16" | None for the trainer's own default.
+    pipeline_engine: whether DeepSpeed's pipeline engine runs; None: at ZeRO 0 and 1 (Megatron-DeepSpeed's rule).
+    dropout: hidden and attention dropout; None: 0.1 for LayerNorm models, 0 for RMSNorm models.
+    expandable_segments: whether PyTorch's allocator runs with expandable_segments:True.
     """
 
     name: str = "megatron-deepspeed"
     version: str | None = None
     deepspeed: str | None = "0.16.4"
     gradient_accumulation_dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    pipeline_engine: bool | None = None
+    dropout: float | None = None
+    expandable_segments: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -10,8 +10,9 @@ class Gpu:
     """One GPU. Rates are per second: TFLOPS are 1e12 FLOP/s (dense), bandwidths GB/s = 1e9 bytes/s.
 
     bf16_achievable_tflops is the best large matrix product measured in practice.
-    memory_mib_driver is what nvidia-smi shows (limit of `device`); memory_gib_torch what a process can take.
-    None means unknown; nothing is guessed.
+    memory_gb is the size on the data sheet; memory_mib_driver is what nvidia-smi shows (limit of `device`);
+    memory_gib_torch what a process can take. nvlink_gbs is the fast link (PCIe where there is none), one way.
+    None means unknown; nothing is guessed. sources: "figure: where it stands".
     """
 
     id: str
@@ -26,6 +27,9 @@ class Gpu:
     architecture: str
     compute_capability: tuple[int, int] | None = None
     sources: tuple[str, ...] = ()
+    memory_gb: float | None = None
+    aliases: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 GRANULARITIES = ("none", "selective", "full")
 METHODS = (None, "uniform", "block")
-PRECISIONS = ("bf16", "fp16", "fp32")
+PRECISIONS = ("bf16", "fp16", "fp32", "fp8")
 CONTEXT_METHODS = (None, "ring", "ulysses")
 
 

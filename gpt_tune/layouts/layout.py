@@ -49,7 +49,7 @@ class Layout:
     gradient_accumulation_steps: int = 1
     global_batch_size: int = 1
     recompute: Recompute = field(default_factory=Recompute)
-    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    precision: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"
     flash_attention: bool = True
     fusions: Fusions = field(default_factory=Fusions)
 

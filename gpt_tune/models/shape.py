@@ -41,6 +41,13 @@ class ModelShape:
     expert_ffn: int = 0
     shared_expert_ffn: int = 0
     dense_layers: int = 0
+    shared_expert_gate: bool = False
+    # Norms of hidden width in a layer: 1 where attention and MLP share one (Falcon 7B), 4 in Gemma 2 and 3.
+    norms_per_layer: int = 2
+    # Rows of a learned position table; 0 means seq_length.
+    position_slots: int = 0
+    # The published exact parameter count this shape was checked against; 0 when none is known.
+    public_total: int = 0
     aliases: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     source: str = ""

@@ -1,0 +1,73 @@
+"""Owns finding a model by what a user typed: an id, an alias, a file, or its numbers."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from pathlib import Path
+
+from gpt_tune import toml
+from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.models.fields import from_fields, parse_inline
+from gpt_tune.models.huggingface import from_config_file
+from gpt_tune.models.shape import ModelShape
+from gpt_tune.resources import data_dir
+
+_OTHER_WAYS = "Or give a path to a config.json or TOML, or layers=..,hidden=..,heads=.."
+
+
+def names() -> list[str]:
+    """Ids of all catalogue models, smallest name order."""
+    return sorted(path.stem for path in (data_dir("profiles") / "models").glob("*.toml"))
+
+
+def all_models() -> list[ModelShape]:
+    """Every catalogue model, in the order of names()."""
+    return [_shipped(name) for name in names()]
+
+
+def get(text: str) -> ModelShape:
+    """The model named by a catalogue id or alias (any case), a file, or `layers=..,hidden=..,heads=..`.
+
+    Raises UserError with the nearest name, or with what is wrong with the file or the numbers.
+    """
+    wanted = text.strip()
+    if not wanted:
+        raise UserError("The model is empty.", f"Give a catalogue id such as gpt-1.3b. {_OTHER_WAYS}")
+    key = wanted.lower()
+    if key in names():
+        return _shipped(key)
+    if key in _aliases():
+        return _shipped(_aliases()[key])
+    if "=" in wanted and not Path(wanted).exists():
+        return parse_inline(wanted)
+    if _looks_like_file(wanted):
+        return from_file(Path(wanted).expanduser())
+    error = unknown_name("model", wanted, [*names(), *_aliases()])
+    raise UserError(error.message, f"{error.hint} {_OTHER_WAYS}")
+
+
+def from_file(path: Path) -> ModelShape:
+    """A model from a Hugging Face config.json (or the folder that holds it) or from a TOML file."""
+    if path.is_dir():
+        path = path / "config.json"
+    if not path.is_file():
+        raise UserError(f"There is no model file {path}.", "Check the path.")
+    if path.suffix.lower() == ".toml":
+        return from_fields(toml.load(path), str(path), path.stem)
+    return from_config_file(path)
+
+
+def _looks_like_file(text: str) -> bool:
+    path = Path(text).expanduser()
+    return path.exists() or path.suffix.lower() in (".json", ".toml") or "/" in text
+
+
+@cache
+def _shipped(name: str) -> ModelShape:
+    path = data_dir("profiles") / "models" / f"{name}.toml"
+    return from_fields(toml.load(path), f"profiles/models/{name}.toml", name)
+
+
+@lru_cache(maxsize=1)
+def _aliases() -> dict[str, str]:
+    return {alias.lower(): model.id for model in all_models() for alias in model.aliases}

@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 @lru_cache(maxsize=128)
-def _hints(cls: type) -> dict[str, Any]:
+def field_types(cls: type) -> dict[str, Any]:
+    """Field name -> declared type of a dataclass."""
     return get_type_hints(cls)
 
 
@@ -27,12 +28,13 @@ def from_dict(cls: type[T], data: Any, where: str, path: str = "") -> T:
     if not isinstance(data, Mapping):
         raise _wrong(path or "the whole", where, "a table", data)
     names = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    hints = field_types(cls)  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in data.items():
         if key not in names:
             place = f"[{path}] of {where}" if path else where
             raise unknown_name("key", str(key), names, place)
-        values[key] = convert(_hints(cls)[key], value, where, f"{path}.{key}" if path else str(key))
+        values[key] = convert(hints[key], value, where, f"{path}.{key}" if path else str(key))
     _require(cls, values, where, path)
     return cls(**values)
 

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpt_tune import toml
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware.parts import Gpu, Node
 from gpt_tune.resources import config_dir, data_dir
 from gpt_tune.strict import from_dict
+
+Thing = TypeVar("Thing", Gpu, Node)
 
 # Achievable share of the peak for a user's GPU without a measurement: H100 and H200, 794 of 989 TFLOPS.
 UNMEASURED_ACHIEVABLE = 0.80
@@ -148,7 +150,7 @@ def _whole_word(name: str, word: str) -> bool:
     return not cut_before and not (name[-1].isdigit() and after[:1].isdigit() and not after.endswith("gb"))
 
 
-def _by_name(name: str, known: Mapping[str, Any]) -> Any:
+def _by_name(name: str, known: Mapping[str, Thing]) -> Thing | None:
     wanted = name.strip().lower()
     if wanted in known:
         return known[wanted]
@@ -158,7 +160,7 @@ def _by_name(name: str, known: Mapping[str, Any]) -> Any:
     return None
 
 
-def _all_names(known: Mapping[str, Any]) -> list[str]:
+def _all_names(known: Mapping[str, Gpu] | Mapping[str, Node]) -> list[str]:
     return [n for thing in known.values() for n in (thing.id, *thing.aliases)]
 
 

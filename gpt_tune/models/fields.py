@@ -31,7 +31,7 @@ def from_fields(data: Mapping[str, Any], where: str, model_id: str) -> ModelShap
         if name not in data:
             raise UserError(f"{where} lacks {name!r}.", f"A model needs {', '.join(REQUIRED)}.")
     values = {name: _typed(name, value, where) for name, value in data.items()}
-    values.setdefault("id", model_id)
+    values["id"] = values.get("id") or model_id or _custom_id(values)
     return checked(ModelShape(**_with_defaults(values, where)))
 
 
@@ -46,14 +46,11 @@ def parse_inline(text: str) -> ModelShape:
                 "Write for example layers=24,hidden=2048,heads=16.",
             )
         data[name.strip()] = value.strip()
-    model = from_fields(data, f"the model {text!r}", "")
-    return model if model.id else _named(model)
+    return from_fields(data, f"the model {text!r}", "")
 
 
-def _named(model: ModelShape) -> ModelShape:
-    values = {f.name: getattr(model, f.name) for f in fields(ModelShape)}
-    values["id"] = f"custom-{model.layers}x{model.hidden}x{model.heads}"
-    return ModelShape(**values)
+def _custom_id(values: Mapping[str, Any]) -> str:
+    return f"custom-{values['layers']}x{values['hidden']}x{values['heads']}"
 
 
 def _with_defaults(values: dict[str, Any], where: str) -> dict[str, Any]:

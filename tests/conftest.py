@@ -1,0 +1,52 @@
+"""Owns the fixtures every test may use: a home of its own, and a private Slurm cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import cluster as private_cluster
+from tests.cluster import SlurmCluster
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home: HOME and the XDG folders point into tmp_path, and no cluster is configured."""
+    folder = tmp_path / "home"
+    for variable, child in (
+        ("HOME", ""),
+        ("XDG_CONFIG_HOME", ".config"),
+        ("XDG_STATE_HOME", ".local/state"),
+        ("XDG_CACHE_HOME", ".cache"),
+        ("XDG_DATA_HOME", ".local/share"),
+    ):
+        (folder / child).mkdir(parents=True, exist_ok=True)
+        monkeypatch.setenv(variable, str(folder / child))
+    # /dev/null is no slurm.conf, so that a Slurm of this machine is never touched by a test.
+    monkeypatch.setenv("SLURM_CONF", "/dev/null")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> Iterator[SlurmCluster]:
+    """A private cluster of this test process (each xdist worker has its own). Prefer `slurm` in tests."""
+    reason = private_cluster.missing_reason()
+    if reason:
+        pytest.skip(reason)
+    try:
+        cluster = private_cluster.start()
+    except RuntimeError as error:
+        pytest.skip(f"no private Slurm here: {error}")
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def slurm(slurm_cluster: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCluster]:
+    """The private cluster, without jobs, with SLURM_CONF pointing at it and an empty home."""
+    monkeypatch.setenv("SLURM_CONF", str(slurm_cluster.conf))
+    monkeypatch.setenv("PATH", slurm_cluster.env["PATH"])
+    yield slurm_cluster
+    slurm_cluster.cancel_all()

@@ -1,0 +1,103 @@
+"""Owns the constants of step time: their names, units and defaults, and how a calibration overrides them.
+
+A calibration's `timing` table may hold any name of `DEFAULTS`, bare (for every trainer of that cluster) or
+with the trainer in front ("megatron-lm.gemm_fraction"); the longer name wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpt_tune.calibration.constants import Calibration
+from gpt_tune.hardware.parts import Node
+from gpt_tune.layouts.layout import Trainer
+
+# Fractions are of the GPU's or node's own figures, so that they carry over to GPUs nobody has measured.
+# Defaults: fitted to runs on H200 (gemm.csv, nccl.csv and runs of that cluster's calibration) where one
+# is measurable on one or two GPUs, else the figure of the source beside it.
+DEFAULTS: Mapping[str, float] = {
+    # Large 16-bit matrix products inside a step, as a fraction of the GPU's best measured rate.
+    "gemm_fraction": 0.87,
+    # Time a matrix product takes beside its FLOPs: ramp, tail and wave quantisation, microseconds.
+    "gemm_fixed_us": 10.0,
+    # Rate of fp8 products over 16-bit ones (quantisation included).
+    "fp8_speedup": 1.45,
+    # FlashAttention over large matrix products, forward; causal half counted.
+    "attention_fraction": 0.50,
+    # Memory-bound kernels, as a fraction of the GPU's memory bandwidth.
+    "memory_fraction": 0.72,
+    # 1: pointwise chains run as one kernel (TorchScript fusion, apex, Transformer Engine); 0: one by one.
+    "fused_pointwise": 0.0,
+    # Host time to issue one kernel from Python, microseconds. Backward kernels cost the share below.
+    "host_us": 9.0,
+    # Fixed host time of a step: data, loss reduction, logging, milliseconds.
+    "step_ms": 6.0,
+    # All-reduce bus bandwidth over NVLink as a fraction of its one-way rate (A100 0.78, H200 0.82, B200 0.76).
+    "intra_fraction": 0.75,
+    # Fixed time of one collective or send inside a node, microseconds.
+    "intra_us": 20.0,
+    # Bus bandwidth between nodes as a fraction of the NICs' wire rate (EFAv4 0.75-0.85).
+    "inter_fraction": 0.75,
+    # Fixed time of one collective or send between nodes, microseconds.
+    "inter_us": 40.0,
+    # Share of data-parallel traffic hidden under compute where the trainer overlaps it.
+    "overlap": 0.8,
+    # Growth of step time per doubling of the nodes: stragglers and jitter.
+    "jitter": 0.003,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The constants of one node type and trainer in SI units: FLOP/s, bytes/s, seconds."""
+
+    gemm_rate: float
+    gemm_fixed: float
+    fp8_speedup: float
+    attention_rate: float
+    memory_rate: float
+    fused_pointwise: float
+    host: float
+    step: float
+    intra_rate: float
+    intra_latency: float
+    inter_rate: float
+    inter_latency: float
+    overlap: float
+    jitter: float
+
+
+def value(name: str, trainer: str, calibration: Calibration | None) -> float:
+    """The constant `name`, from the calibration if it has it."""
+    if calibration is not None:
+        for key in (f"{trainer}.{name}", name):
+            if key in calibration.timing:
+                return float(calibration.timing[key])
+    return DEFAULTS[name]
+
+
+def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Constants:
+    """Constants for this node and trainer."""
+    gpu = node.gpu
+
+    def get(name: str) -> float:
+        return value(name, trainer.name, calibration)
+
+    gemm = gpu.bf16_achievable_tflops * 1e12 * get("gemm_fraction")
+    return Constants(
+        gemm_rate=gemm,
+        gemm_fixed=get("gemm_fixed_us") * 1e-6,
+        fp8_speedup=get("fp8_speedup"),
+        attention_rate=gemm * get("attention_fraction"),
+        memory_rate=gpu.memory_bandwidth_gbs * 1e9 * get("memory_fraction"),
+        fused_pointwise=get("fused_pointwise"),
+        host=get("host_us") * 1e-6,
+        step=get("step_ms") * 1e-3,
+        intra_rate=max(gpu.nvlink_gbs, 16.0) * 1e9 * get("intra_fraction"),
+        intra_latency=get("intra_us") * 1e-6,
+        inter_rate=max(node.network_gbs_per_gpu, 0.1) * 1e9 * get("inter_fraction"),
+        inter_latency=get("inter_us") * 1e-6,
+        overlap=get("overlap"),
+        jitter=get("jitter"),
+    )

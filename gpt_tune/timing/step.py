@@ -1,0 +1,288 @@
+"""Owns the step: layers into stages, stages into a pipeline, then data parallelism and the optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt_tune.calibration.constants import Calibration
+from gpt_tune.hardware.parts import Node
+from gpt_tune.layouts.batch import GRANULARITIES, METHODS, PRECISIONS, LayoutBatch
+from gpt_tune.layouts.layout import Trainer
+from gpt_tune.models import parameters
+from gpt_tune.models.shape import ModelShape
+from gpt_tune.timing import network
+from gpt_tune.timing.constants import Constants, resolve
+from gpt_tune.timing.distinct import distinct
+from gpt_tune.timing.layer import LayerTimer, Micro, Pass
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+PARTS = (
+    "compute",
+    "tensor_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "pipeline_bubble",
+    "pipeline_p2p",
+    "data_parallel",
+    "optimizer",
+    "other",
+)
+_FULL = GRANULARITIES.index("full")
+_SELECTIVE = GRANULARITIES.index("selective")
+_BLOCK = METHODS.index("block")
+_FP8 = PRECISIONS.index("fp8")
+_FP32 = PRECISIONS.index("fp32")
+# Tensor cores run fp32 (TF32) at half the 16-bit rate.
+_FP32_SPEED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Exposed seconds of one micro-batch on one stage piece, by part."""
+
+    compute: Floats
+    tensor: Floats
+    context: Floats
+    expert: Floats
+    other: Floats
+
+    def pick(self, index: NDArray[np.intp]) -> _Cost:
+        return _Cost(*(getattr(self, f)[index] for f in self.__dataclass_fields__))
+
+    @property
+    def total(self) -> Floats:
+        return self.compute + self.tensor + self.context + self.expert + self.other
+
+
+def _exposed(*passes: Pass) -> _Cost:
+    """Each pass takes the longer of its GPU work with communication and the host time to issue it."""
+    waits = [np.maximum(p.host - (p.gpu + p.tensor + p.context + p.expert), 0.0) for p in passes]
+    return _Cost(
+        compute=np.add.reduce([p.gpu for p in passes]),
+        tensor=np.add.reduce([p.tensor for p in passes]),
+        context=np.add.reduce([p.context for p in passes]),
+        expert=np.add.reduce([p.expert for p in passes]),
+        other=np.add.reduce(waits),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """One micro-batch's cost of the pieces a stage is made of."""
+
+    dense: _Cost
+    sparse: _Cost | None
+    again: _Cost  # recomputing one (dense) layer
+    embedding: _Cost
+    head: _Cost
+
+
+def parts(
+    model: ModelShape,
+    node: Node,
+    trainer: Trainer,
+    batch: LayoutBatch,
+    seq_length: int,
+    calibration: Calibration | None,
+) -> dict[str, Floats]:
+    """Exposed seconds by part, a row per layout."""
+    constants = resolve(node, trainer, calibration)
+    pieces, index = _pieces(model, node, trainer, batch, seq_length, constants)
+    result = _pipeline(model, node, trainer, batch, pieces, index, seq_length, constants)
+    result["data_parallel"], result["optimizer"] = _update(model, node, trainer, batch, seq_length, constants)
+    result["other"] = result["other"] + constants.step
+    if constants.jitter:
+        nodes = np.maximum(_gpus(batch) / node.gpus_per_node, 1.0)
+        total = np.add.reduce([result[name] for name in PARTS])
+        result["other"] = result["other"] + total * (constants.jitter * np.log2(nodes))
+    return {name: result[name] for name in PARTS}
+
+
+def _gpus(batch: LayoutBatch) -> Ints:
+    return batch.tensor_parallel * batch.pipeline_parallel * batch.context_parallel * batch.data_parallel
+
+
+def _pieces(
+    model: ModelShape,
+    node: Node,
+    trainer: Trainer,
+    batch: LayoutBatch,
+    seq_length: int,
+    constants: Constants,
+) -> tuple[_Pieces, NDArray[np.intp]]:
+    """Costs for the distinct micro-batch settings, and which one each layout has."""
+    columns = [
+        batch.tensor_parallel,
+        batch.context_parallel,
+        batch.context_method,
+        batch.expert_parallel,
+        batch.micro_batch_size,
+        batch.sequence_parallel.view(np.int8).astype(np.int64),
+        batch.flash_attention.view(np.int8).astype(np.int64),
+        batch.precision,
+        (batch.recompute_granularity == _SELECTIVE).view(np.int8).astype(np.int64),
+    ]
+    (t, c, method, e, b, sp, flash, precision, selective), index = distinct(columns)
+    speed = np.where(precision == _FP8, constants.fp8_speedup, np.where(precision == _FP32, _FP32_SPEED, 1.0))
+    micro = Micro(
+        tensor=t,
+        context=c,
+        ulysses=method == 2,
+        expert=e,
+        data=np.ones_like(t),
+        micro_batch=b,
+        sequence_parallel=sp == 1,
+        flash=flash == 1,
+        speed=speed,
+        seq_length=seq_length,
+    )
+    dropout = (trainer.dropout or 0.0) > 0 if trainer.dropout is not None else model.norm == "layernorm"
+    timer = LayerTimer(model, micro, node.nvlink_domain_gpus, constants, dropout)
+    forward, backward = timer.layer(False), timer.layer(True)
+    core = timer.attention_core() * (selective == 1)
+    backward = replace(backward, gpu=backward.gpu + core)
+    sparse = None
+    if model.moe:
+        back = timer.layer(True, sparse=True)
+        sparse = _exposed(timer.layer(False, sparse=True), replace(back, gpu=back.gpu + core))
+    return _Pieces(
+        dense=_exposed(forward, backward),
+        sparse=sparse,
+        again=_exposed(timer.layer(False, sparse=model.moe)),
+        embedding=_exposed(timer.embedding(False), timer.embedding(True)),
+        head=_exposed(timer.head(False), timer.head(True)),
+    ), index
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Layers on the first, a middle and the last stage of each layout."""
+
+    first: Ints
+    middle: Ints
+    last: Ints
+
+
+def _split(model: ModelShape, batch: LayoutBatch) -> _Split:
+    p = batch.pipeline_parallel
+    low, extra = np.divmod(model.layers, p)
+    return _Split(first=low + (extra > 0), middle=low + (extra > 1), last=low)
+
+
+def _pipeline(
+    model: ModelShape,
+    node: Node,
+    trainer: Trainer,
+    batch: LayoutBatch,
+    pieces: _Pieces,
+    index: NDArray[np.intp],
+    seq_length: int,
+    constants: Constants,
+) -> dict[str, Floats]:
+    """Steady state of the slowest stage, the fill and drain of all, and the sends between them."""
+    p, m, v = batch.pipeline_parallel, batch.gradient_accumulation_steps, batch.virtual_pipeline
+    split = _split(model, batch)
+    single = p == 1
+    full = batch.recompute_granularity == _FULL
+    limit = np.where(batch.recompute_method == _BLOCK, batch.recompute_layers, model.layers)
+    limit = np.where(full, limit, 0)
+    dense, again = pieces.dense.total[index], pieces.again.total[index]
+    ends = pieces.embedding.total[index], pieces.head.total[index]
+    sparse_layer = pieces.sparse.total[index] if pieces.sparse else dense
+    dense_first = np.minimum(model.dense_layers if model.moe else model.layers, split.first)
+
+    def stage(layers: Ints, plain: Ints) -> Floats:
+        body = plain * dense + (layers - plain) * sparse_layer
+        result: Floats = body + np.minimum(layers, limit) * again
+        return result
+
+    none = np.zeros_like(split.first) if model.moe else None
+    first = stage(split.first, dense_first) + ends[0] + np.where(single, ends[1], 0.0)
+    middle = np.where(p > 2, stage(split.middle, split.middle if none is None else none), 0.0)
+    last = np.where(single, 0.0, stage(split.last, split.last if none is None else none) + ends[1])
+    slowest = np.maximum(np.maximum(first, middle), last)
+    use_first, use_last = first >= slowest, (last >= slowest) & (first < slowest)
+    layers = np.where(use_first, split.first, np.where(use_last, split.last, split.middle))
+    plain = np.where(use_first, dense_first, layers if none is None else 0)
+    everything = first + last + middle * np.maximum(p - 2, 0)
+    sends = np.where(single, 0.0, _sends(model, node, batch, seq_length, constants))
+    steady = m.astype(np.float64)
+
+    def spread(name: str) -> Floats:
+        body = plain * getattr(pieces.dense, name)[index]
+        if pieces.sparse:
+            body = body + (layers - plain) * getattr(pieces.sparse, name)[index]
+        body = body + np.minimum(layers, limit) * getattr(pieces.again, name)[index]
+        body = body + np.where(use_first, getattr(pieces.embedding, name)[index], 0.0)
+        body = body + np.where(use_last | (use_first & single), getattr(pieces.head, name)[index], 0.0)
+        result: Floats = steady * body
+        return result
+
+    return {
+        "compute": spread("compute"),
+        "tensor_parallel": spread("tensor"),
+        "context_parallel": spread("context"),
+        "expert_parallel": spread("expert"),
+        "other": spread("other"),
+        "pipeline_bubble": (everything - slowest) / v,
+        "pipeline_p2p": sends * (m + p - 1) * v,
+    }
+
+
+def _sends(
+    model: ModelShape, node: Node, batch: LayoutBatch, seq_length: int, constants: Constants
+) -> Floats:
+    """Seconds of the activation and gradient transfers of one micro-batch between two stages."""
+    t, c = batch.tensor_parallel, batch.context_parallel
+    stride = t * c * batch.data_parallel
+    crosses = stride * batch.pipeline_parallel > node.nvlink_domain_gpus
+    n_bytes = 2.0 * (seq_length / c) * batch.micro_batch_size * model.hidden / t
+    return 2.0 * network.send(crosses, n_bytes, constants)
+
+
+def _update(
+    model: ModelShape,
+    node: Node,
+    trainer: Trainer,
+    batch: LayoutBatch,
+    seq_length: int,
+    constants: Constants,
+) -> tuple[Floats, Floats]:
+    """Exposed seconds of gradient and parameter traffic, and of the optimizer's own step."""
+    t, p, e = batch.tensor_parallel, batch.pipeline_parallel, batch.expert_parallel
+    (ut, up, ue), index = distinct([t, p, e])
+    layers = -(-model.layers // up)
+    first = np.ones(len(ut), dtype=np.bool_)
+    on_rank = parameters.on_rank(model, ut, layers, first, up == 1, ue, seq_length=seq_length)
+    held = on_rank.total[index]
+    d = (batch.data_parallel * batch.context_parallel).astype(np.int64)
+    link = network.group(d, t, node.nvlink_domain_gpus, constants)
+    traffic = _data_parallel(trainer, batch, held, link, constants)
+    sharded = (batch.zero_stage > 0) | ((trainer.name == "megatron-deepspeed") & (batch.precision == 0))
+    # Adam in fp32 reads gradient, master, two moments and writes three of them and the 16-bit copy: 30 B;
+    # before it, gradients are summed, scaled and copied: 12 B on the whole rank.
+    n_bytes = held * 12.0 + 30.0 * held / np.where(sharded, d, 1)
+    optimizer = n_bytes / constants.memory_rate
+    return np.where(d > 1, traffic, 0.0), optimizer
+
+
+def _data_parallel(
+    trainer: Trainer, batch: LayoutBatch, held: Floats, link: network.Link, constants: Constants
+) -> Floats:
+    two = 2.0 * held
+    once = network.gather(link, two)
+    zero = batch.zero_stage
+    reduce = np.where(zero == 0, network.all_reduce(link, two), network.gather(link, two))
+    if trainer.name == "megatron-deepspeed":
+        # The pipeline engine all-reduces after the flush, whatever the stage below 2; nothing overlaps.
+        reduce = np.where(zero < 2, network.all_reduce(link, two), once * batch.gradient_accumulation_steps)
+        gathers = np.where(zero < 3, once, 2.0 * once * batch.gradient_accumulation_steps)
+        return reduce + gathers
+    exposed = 1.0 - constants.overlap
+    steps = batch.gradient_accumulation_steps
+    return exposed * np.where(zero < 3, reduce + np.where(zero > 0, once, 0.0), 3.0 * once * steps)

@@ -18,14 +18,52 @@ from gpt_tune.models.shape import ModelShape
 
 # A row without these says nothing that could be predicted.
 REQUIRED = (
-    "id series framework gpu gpus hidden layers heads ffn seq_length vocab tensor_parallel pipeline_parallel "
-    "data_parallel micro_batch_size global_batch_size recompute precision step_seconds memory_gb memory_kind oom"
-).split()
+    "id",
+    "series",
+    "framework",
+    "gpu",
+    "gpus",
+    "hidden",
+    "layers",
+    "heads",
+    "ffn",
+    "seq_length",
+    "vocab",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "micro_batch_size",
+    "global_batch_size",
+    "recompute",
+    "precision",
+    "step_seconds",
+    "memory_gb",
+    "memory_kind",
+    "oom",
+)
 OPTIONAL = (
-    "source gpu_mem_gb kv_heads virtual_pipeline context_parallel expert_parallel sequence_parallel zero_stage "
-    "step_is_derived notes gradient_accumulation_steps flash_attention fused_softmax pipeline_engine dropout "
-    "gradient_accumulation_dtype allocated_gib reserved_gib outside_allocator_gib busy_watts logged_tflops"
-).split()
+    "source",
+    "gpu_mem_gb",
+    "kv_heads",
+    "virtual_pipeline",
+    "context_parallel",
+    "expert_parallel",
+    "sequence_parallel",
+    "zero_stage",
+    "step_is_derived",
+    "notes",
+    "gradient_accumulation_steps",
+    "flash_attention",
+    "fused_softmax",
+    "pipeline_engine",
+    "dropout",
+    "gradient_accumulation_dtype",
+    "allocated_gib",
+    "reserved_gib",
+    "outside_allocator_gib",
+    "busy_watts",
+    "logged_tflops",
+)
 
 Row = Mapping[str, str]
 

@@ -21,6 +21,8 @@ DEFAULTS: Mapping[str, float] = {
     "gemm_fraction": 0.87,
     # Time a matrix product takes beside its FLOPs: ramp, tail and wave quantisation, microseconds.
     "gemm_fixed_us": 10.0,
+    # Time between two kernels on a busy GPU: launch, ramp and drain, microseconds.
+    "gap_us": 3.0,
     # Rate of fp8 products over 16-bit ones (quantisation included).
     "fp8_speedup": 1.45,
     # FlashAttention over large matrix products, forward; causal half counted.
@@ -31,6 +33,8 @@ DEFAULTS: Mapping[str, float] = {
     "fused_pointwise": 0.0,
     # Host time to issue one kernel from Python, microseconds. Backward kernels cost the share below.
     "host_us": 9.0,
+    # Host time a parameter tensor costs in DeepSpeed's ZeRO and fp16 optimizers (Python loops), microseconds.
+    "tensor_us": 80.0,
     # Fixed host time of a step: data, loss reduction, logging, milliseconds.
     "step_ms": 6.0,
     # All-reduce bus bandwidth over NVLink as a fraction of its one-way rate (A100 0.78, H200 0.82, B200 0.76).
@@ -54,11 +58,13 @@ class Constants:
 
     gemm_rate: float
     gemm_fixed: float
+    gap: float
     fp8_speedup: float
     attention_rate: float
     memory_rate: float
     fused_pointwise: float
     host: float
+    tensor: float
     step: float
     intra_rate: float
     intra_latency: float
@@ -88,11 +94,13 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
     return Constants(
         gemm_rate=gemm,
         gemm_fixed=get("gemm_fixed_us") * 1e-6,
+        gap=get("gap_us") * 1e-6,
         fp8_speedup=get("fp8_speedup"),
         attention_rate=gemm * get("attention_fraction"),
         memory_rate=gpu.memory_bandwidth_gbs * 1e9 * get("memory_fraction"),
         fused_pointwise=get("fused_pointwise"),
         host=get("host_us") * 1e-6,
+        tensor=get("tensor_us") * 1e-6,
         step=get("step_ms") * 1e-3,
         intra_rate=max(gpu.nvlink_gbs, 16.0) * 1e9 * get("intra_fraction"),
         intra_latency=get("intra_us") * 1e-6,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpt_tune.models.parameters import padded_vocab
+from gpt_tune.models import parameters
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.timing import kernels, network
 from gpt_tune.timing.constants import Constants
@@ -36,6 +36,12 @@ class Micro:
     flash: Bools
     speed: Floats  # of matrix products, over 16-bit
     seq_length: int
+    fused_softmax: bool = True
+
+
+# Adding a micro-batch's gradient to what is there reads two and writes one 16-bit element, and the trainer's
+# own sum (DeepSpeed's flat buffer, Megatron's main gradient) about as much again: bytes per parameter.
+GRADIENT_BYTES = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +159,11 @@ class LayerTimer:
         d = np.full_like(batch, float(model.head_size))
         product = kernels.batched_product(batch, self.s, d, c) * (full / self.s)
         drop = 2.5 if self.dropout else 0.0
-        pointwise = kernels.moved(scores * ((2.0 + drop) if backward else (1.5 + drop)), c)
+        softmax = 2.0 if backward else 1.5
+        if not self.micro.fused_softmax:
+            # Cast to fp32, scale, mask, softmax, cast back, each its own kernel on 2 or 4 bytes.
+            softmax = 20.0 if backward else 18.5
+        pointwise = kernels.moved(scores * (softmax + drop), c)
         unfused = (4.0 if backward else 2.0) * product + pointwise
         return np.where(self.micro.flash, flash, unfused)
 
@@ -210,7 +220,12 @@ class LayerTimer:
             kernels_ = kernels_ + 30.0
         else:
             gpu = gpu + self._mlp(model.ffn, self.tokens, backward, self.t)
+        if backward:
+            held = parameters.layer(model, sparse)
+            weights = (held.sharded + held.experts / self.micro.expert) / self.t
+            gpu = gpu + kernels.moved(GRADIENT_BYTES * weights, c)
         tensor = np.where(self.micro.tensor > 1, self._tensor_comm(backward), 0.0)
+        gpu = gpu + kernels_ * c.gap
         host = kernels_ * c.host * (0.5 if backward else 1.0)
         return Pass(gpu, tensor, self._context_comm(backward), expert, host)
 
@@ -226,7 +241,7 @@ class LayerTimer:
     def head(self, backward: bool) -> Pass:
         """Final norm, logits and cross entropy over the padded vocabulary (fp32 on each rank's slice)."""
         zero = np.zeros_like(self.tokens)
-        words = padded_vocab(self.model, self.micro.tensor) / self.t
+        words = parameters.padded_vocab(self.model, self.micro.tensor) / self.t
         gpu = self._gemm(self.model.hidden, words, backward)
         # Logits to fp32, maximum, shift, exponent, sum, quotient; backward: scale and back to 16 bit.
         fused = self.constants.fused_pointwise
@@ -234,6 +249,7 @@ class LayerTimer:
         gpu = gpu + kernels.moved(self.tokens * words * n_bytes, self.constants)
         reduce = 3.0 * network.all_reduce(self.tensor_link, 4.0 * self.tokens)
         if backward:
+            gpu = gpu + kernels.moved(GRADIENT_BYTES * words * self.model.hidden, self.constants)
             reduce = network.all_reduce(self.tensor_link, self.unit)
         tensor = np.where(self.micro.tensor > 1, reduce, 0.0)
         return Pass(gpu, tensor, zero, zero, zero + 15 * self.constants.host)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.hardware.parts import Node
+from gpt_tune.layouts import stages as stage_layers
 from gpt_tune.layouts.batch import GRANULARITIES, METHODS, PRECISIONS, LayoutBatch
 from gpt_tune.layouts.layout import Trainer
 from gpt_tune.models import parameters
@@ -140,6 +141,7 @@ def _pieces(
         flash=flash == 1,
         speed=speed,
         seq_length=seq_length,
+        fused_softmax=batch.fusions.masked_softmax,
     )
     dropout = (trainer.dropout or 0.0) > 0 if trainer.dropout is not None else model.norm == "layernorm"
     timer = LayerTimer(model, micro, node.nvlink_domain_gpus, constants, dropout)
@@ -161,17 +163,20 @@ def _pieces(
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """Layers on the first, a middle and the last stage of each layout."""
+    """Layers on the first, the fullest middle and the last stage of each layout."""
 
     first: Ints
     middle: Ints
     last: Ints
 
 
-def _split(model: ModelShape, batch: LayoutBatch) -> _Split:
-    p = batch.pipeline_parallel
-    low, extra = np.divmod(model.layers, p)
-    return _Split(first=low + (extra > 0), middle=low + (extra > 1), last=low)
+def _split(model: ModelShape, trainer: Trainer, p: Ints) -> _Split:
+    (stages,), index = distinct([p])
+    how = stage_layers.split_of(trainer)
+    first = stage_layers.layers_of_stage(model.layers, stages, 0, how)
+    middle = stage_layers.layers_of_stage(model.layers, stages, 1, how)
+    last = stage_layers.layers_of_stage(model.layers, stages, stages - 1, how)
+    return _Split(first[index], middle[index], last[index])
 
 
 def _pipeline(
@@ -186,7 +191,7 @@ def _pipeline(
 ) -> dict[str, Floats]:
     """Steady state of the slowest stage, the fill and drain of all, and the sends between them."""
     p, m, v = batch.pipeline_parallel, batch.gradient_accumulation_steps, batch.virtual_pipeline
-    split = _split(model, batch)
+    split = _split(model, trainer, p)
     single = p == 1
     full = batch.recompute_granularity == _FULL
     limit = np.where(batch.recompute_method == _BLOCK, batch.recompute_layers, model.layers)
@@ -263,12 +268,27 @@ def _update(
     d = (batch.data_parallel * batch.context_parallel).astype(np.int64)
     link = network.group(d, t, node.nvlink_domain_gpus, constants)
     traffic = _data_parallel(trainer, batch, held, link, constants)
-    sharded = (batch.zero_stage > 0) | ((trainer.name == "megatron-deepspeed") & (batch.precision == 0))
-    # Adam in fp32 reads gradient, master, two moments and writes three of them and the 16-bit copy: 30 B;
-    # before it, gradients are summed, scaled and copied: 12 B on the whole rank.
-    n_bytes = held * 12.0 + 30.0 * held / np.where(sharded, d, 1)
+    bf16_class = _bf16_optimizer(trainer, batch)
+    sharded = (batch.zero_stage > 0) | bf16_class
+    # Adam in fp32 reads gradient, master and two moments and writes three of them and the 16-bit copy (30 B);
+    # casting and clipping its gradients takes about 10 more; norm, zeroing and copies touch the whole rank.
+    n_bytes = held * 20.0 + 40.0 * held / np.where(sharded, d, 1)
     optimizer = n_bytes / constants.memory_rate
+    if trainer.name == "megatron-deepspeed":
+        tensors = (12 if model.linear_bias else 7) * layers[index]
+        optimizer = optimizer + np.where(bf16_class, 0.0, tensors * constants.tensor)
     return np.where(d > 1, traffic, 0.0), optimizer
+
+
+def _bf16_optimizer(trainer: Trainer, batch: LayoutBatch) -> NDArray[np.bool_]:
+    """Where DeepSpeed's BF16_Optimizer runs: it shards Adam at ZeRO 0 too, and works on flat buffers."""
+    if trainer.name != "megatron-deepspeed":
+        return np.zeros(len(batch), dtype=np.bool_)
+    engine = trainer.pipeline_engine
+    piped = batch.context_parallel == 1 if engine is None else np.full(len(batch), engine)
+    adds_fp32 = trainer.gradient_accumulation_dtype == "fp32"
+    bf16 = batch.precision == PRECISIONS.index("bf16")
+    return bf16 & (((batch.zero_stage == 0) & (piped | adds_fp32)) | ((batch.zero_stage == 1) & adds_fp32))
 
 
 def _data_parallel(

@@ -1,0 +1,380 @@
+"""Owns the questions of a new run, for every face alike: steps, fields, defaults, checks, and what they imply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpt_tune import clusters
+from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.hardware import catalogue
+from gpt_tune.hardware.sizes import nodes_of
+from gpt_tune.models import catalogue as models
+from gpt_tune.planner.types import Plan, PlanRequest
+from gpt_tune.profiles import settings, sites
+from gpt_tune.profiles.build import check_values, value_at
+from gpt_tune.profiles.schema import LayoutChoice, Profile, Site
+from gpt_tune.workflows import defaults, request
+from gpt_tune.workflows.draft import PLAN_ONLY, YOU, Draft, Field, Option, Problem, Step, Summary
+from gpt_tune.workflows.fields import SPECS, STEPS, Spec, spec_of
+from gpt_tune.workflows.implications import summary
+from gpt_tune.workflows.machine import has_gpus, machine_of
+from gpt_tune.workflows.options import options_of
+
+__all__ = [
+    "PLAN_ONLY", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
+    "from_profile_text", "load_cluster", "needs_cluster", "plan_request", "planned", "problems", "profile_of", "put",
+    "save_site", "start", "steps", "summary",
+]  # fmt: skip
+
+
+def start(
+    profile: Profile | None = None,
+    cluster: str | None = None,
+    base: str = "",
+    origins: Mapping[str, str] | None = None,
+    available: tuple[str, ...] | None = None,
+) -> Draft:
+    """A draft with the best defaults. It asks which clusters there are, so call it off the screen's thread.
+
+    base and origins say which profile it starts from and where its values come from.
+    """
+    known = tuple(clusters.available()) if available is None else available
+    profile = profile or Profile()
+    wanted = cluster or profile.cluster or (known[0] if known else "")
+    if wanted == PLAN_ONLY:
+        return _planning(Draft(profile, known, origins=dict(origins or {}), base=base))
+    return Draft(replace(profile, cluster=wanted), known, origins=dict(origins or {}), base=base)
+
+
+def needs_cluster(draft: Draft) -> str | None:
+    """The cluster that load_cluster must look at next, or None."""
+    if draft.plan_only or not draft.profile.cluster:
+        return None
+    if draft.cluster is not None and draft.cluster.name == draft.profile.cluster:
+        return None
+    return draft.profile.cluster
+
+
+def load_cluster(draft: Draft, name: str) -> Draft:
+    """The draft with a cluster looked at and everything that follows from it. Slow; may raise SchedulerError."""
+    cluster = clusters.discover(name)
+    kept = sites.load(cluster.name)
+    site = kept or sites.guess(cluster)
+    draft = replace(
+        draft,
+        profile=replace(draft.profile, cluster=cluster.name),
+        cluster=cluster,
+        plan_only=False,
+        site=site,
+        site_known=kept is not None,
+        plan=None,
+    )
+    return _with_recipe_that_can_run(_without_foreign_partition(draft))
+
+
+def _without_foreign_partition(draft: Draft) -> Draft:
+    """A partition chosen on another cluster means nothing here."""
+    names = [p.name for p in draft.cluster.partitions] if draft.cluster else []
+    if (
+        draft.profile.resources.partition
+        and draft.profile.resources.partition not in names
+        and not draft.base
+    ):
+        return replace(draft, profile=settings.with_value(draft.profile, "resources.partition", ""))
+    return draft
+
+
+def _with_recipe_that_can_run(draft: Draft) -> Draft:
+    """Without GPUs the check is offered instead of training, unless the user or a profile chose."""
+    if "recipe" in draft.origins:
+        return draft
+    machine = defaults.machine(draft)
+    gpus = has_gpus(draft.cluster, machine.partition if machine else None)
+    recipe = Profile().recipe if gpus else "smoke"
+    return replace(draft, profile=replace(draft.profile, recipe=recipe))
+
+
+def _planning(draft: Draft) -> Draft:
+    """The draft turned to planning for hardware that is not here."""
+    resources = replace(draft.profile.resources, partition="")
+    profile = replace(draft.profile, cluster="", resources=resources)
+    if "recipe" not in draft.origins:
+        profile = replace(profile, recipe=Profile().recipe)
+    return replace(
+        draft, profile=profile, plan_only=True, cluster=None, site=Site(), site_known=False, plan=None
+    )
+
+
+def steps(draft: Draft) -> tuple[Step, ...]:
+    """The pages in order; skip says that a page has nothing to ask for this draft."""
+    skipped = {
+        "site": draft.plan_only
+        or draft.site_known
+        or draft.cluster is None
+        or draft.cluster.scheduler == "local",
+        "model": not _has_model(draft),
+        "plan": not planned(draft),
+    }
+    return tuple(Step(step, title, skipped.get(step, False)) for step, title in STEPS)
+
+
+def _has_model(draft: Draft) -> bool:
+    return draft.recipe not in ("smoke", "custom")
+
+
+def planned(draft: Draft) -> bool:
+    """Whether the planner has a say in this draft."""
+    return request.needs_plan(draft.recipe)
+
+
+def fields(draft: Draft, step: str) -> tuple[Field, ...]:
+    """The questions of one step, ready to show. UserError for an unknown step."""
+    if step not in SPECS:
+        raise unknown_name("step", step, SPECS)
+    return tuple(_field(draft, spec) for spec in SPECS[step] if spec.when(draft))
+
+
+def _field(draft: Draft, spec: Spec) -> Field:
+    default, source = defaults.default_of(draft, spec.key)
+    chosen = _chosen(draft, spec.key)
+    value = default if chosen in (None, "") and not _may_be_empty(draft, spec.key) else chosen
+    origin = draft.origins.get(spec.key)
+    if origin is None and value != default:
+        origin = _unnamed_source(draft, spec.key)
+    return Field(
+        key=spec.key,
+        label=spec.label,
+        help=spec.help,
+        unit=spec.unit,
+        kind=spec.kind,
+        options=options_of(draft, spec.key),
+        value=text_of(value),
+        default=text_of(default),
+        source=origin or source,
+        required=spec.needed(draft),
+        advanced=spec.advanced,
+    )
+
+
+def _unnamed_source(draft: Draft, key: str) -> str:
+    if key.startswith("site."):
+        return "kept for this cluster" if draft.site_known else "found on this cluster"
+    return f"profile {draft.base}" if draft.base else "chosen for this machine"
+
+
+def _chosen(draft: Draft, key: str) -> Any:
+    if key == "cluster":
+        return PLAN_ONLY if draft.plan_only else draft.profile.cluster
+    return value_at(draft.site, key[5:]) if key.startswith("site.") else value_at(draft.profile, key)
+
+
+def _may_be_empty(draft: Draft, key: str) -> bool:
+    """Whether the user emptied a field on purpose: for text, empty is an answer."""
+    return draft.origins.get(key) == YOU and _chosen(draft, key) == ""
+
+
+def text_of(value: Any) -> str:
+    """A value as it is typed."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return f"{value:g}" if f"{value:g}" and float(f"{value:g}") == value else repr(value)
+    if isinstance(value, (tuple, list)):
+        return ", ".join(str(v) for v in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}={v}" for k, v in value.items())
+    return str(value)
+
+
+def check(draft: Draft, key: str, text: str) -> str | None:
+    """What is wrong with an answer, in one sentence, or None. Cheap: fit for every key press."""
+    try:
+        _put(draft, key, text)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def put(draft: Draft, key: str, text: str) -> Draft:
+    """The draft with one question answered. UserError when the answer cannot be taken."""
+    changed = _put(draft, key, text)
+    return replace(changed, plan=None) if _unplans(key) and changed != draft else changed
+
+
+def _unplans(key: str) -> bool:
+    """Whether an answer makes a chosen plan void."""
+    return not key.startswith("site.") or key in ("site.node", "site.partition")
+
+
+def _put(draft: Draft, key: str, text: str) -> Draft:
+    text = text.strip()
+    if key == "cluster":
+        return _put_cluster(draft, text)
+    try:
+        _, spec = spec_of(key)
+    except KeyError:
+        raise unknown_name("question", key, [s.key for specs in SPECS.values() for s in specs]) from None
+    if not text and spec.needed(draft):
+        raise UserError(f"{spec.label} is required.", spec.help)
+    origins = {**draft.origins, key: YOU}
+    if key.startswith("site."):
+        site = settings.with_value(draft.site, key[5:], text, "the site")
+        _check_site(key, site)
+        return replace(draft, site=site, origins=origins)
+    profile = settings.with_value(draft.profile, key, text, "this run")
+    profile = _without_rival(profile, key)
+    changed = replace(draft, profile=profile, origins=origins)
+    _check_meaning(changed, key)
+    check_values(profile, "this run")
+    return changed
+
+
+def _put_cluster(draft: Draft, name: str) -> Draft:
+    origins = {**draft.origins, "cluster": YOU}
+    if name == PLAN_ONLY:
+        return _planning(replace(draft, origins=origins))
+    if name not in draft.clusters:
+        raise unknown_name("cluster", name, (*draft.clusters, PLAN_ONLY))
+    if not draft.plan_only and draft.cluster is not None and draft.cluster.name == name:
+        return draft
+    profile = replace(draft.profile, cluster=name)
+    return replace(draft, profile=profile, plan_only=False, cluster=None, plan=None, origins=origins)
+
+
+def _without_rival(profile: Profile, key: str) -> Profile:
+    """Iterations and tokens exclude each other: the one just answered stays."""
+    training = profile.training
+    if key == "training.iterations" and training.iterations is not None:
+        training = replace(training, tokens=None)
+    elif key == "training.tokens" and training.tokens is not None:
+        training = replace(training, iterations=None)
+    return replace(profile, training=training)
+
+
+def _check_site(key: str, site: Site) -> None:
+    words = {"site.run_root": "run folder", "site.time_limit": "time limit"}.get(key)
+    for sentence in sites.problems(site) if words else ():
+        if words and words in sentence:
+            raise UserError(sentence, "")
+    if key == "site.node" and site.node:
+        catalogue.get_node(site.node)
+
+
+def _check_meaning(draft: Draft, key: str) -> None:
+    """What a value's type cannot say: names that must exist, sizes that must fit."""
+    profile, cluster = draft.profile, draft.cluster
+    if key == "model.id":
+        models.get(profile.model.id)
+    elif key == "recipe":
+        _check_recipe(draft)
+    elif key == "resources.gpu" and profile.resources.gpu:
+        catalogue.node_for(profile.resources.gpu)
+    elif key.startswith("resources."):
+        machine = machine_of(profile, draft.site, cluster)
+        nodes_of(machine.gpus, machine.node_gpus)
+        have = machine.partition.gpus_total if machine.partition else 0
+        if have and machine.gpus > have:
+            raise UserError(
+                f"{machine.gpus} GPUs are more than partition {machine.partition.name} has ({have}).",  # type: ignore[union-attr]
+                f"Take at most {have}.",
+            )
+
+
+def _check_recipe(draft: Draft) -> None:
+    options = [o.value for o in options_of(draft, "recipe")]
+    if draft.profile.recipe not in options:
+        raise unknown_name("job", draft.profile.recipe, options)
+
+
+def problems(draft: Draft) -> list[Problem]:
+    """Why the draft cannot be submitted yet, in the order of the pages; empty when it can."""
+    found: list[Problem] = []
+    for step in steps(draft):
+        if step.skip and step.id != "site":
+            continue
+        for spec in SPECS[step.id]:
+            if spec.when(draft) and spec.needed(draft) and not text_of(_shown(draft, spec.key)):
+                found.append(Problem(step.id, spec.key, f"{spec.label} is required. {spec.help}"))
+    return found + _meaning_problems(draft)
+
+
+def _shown(draft: Draft, key: str) -> Any:
+    chosen = _chosen(draft, key)
+    return defaults.default_of(draft, key)[0] if chosen in (None, "") else chosen
+
+
+def _meaning_problems(draft: Draft) -> list[Problem]:
+    found: list[Problem] = []
+    if draft.cluster is not None:
+        found += [
+            Problem("site", "site.run_root", s) for s in sites.problems(draft.site) if "run folder" not in s
+        ]
+    try:
+        machine = machine_of(draft.profile, draft.site, draft.cluster)
+    except UserError as error:
+        return [*found, Problem("gpus", "resources.gpus", str(error))]
+    if planned(draft) and draft.cluster is not None and not has_gpus(draft.cluster, machine.partition):
+        where = f"Partition {machine.partition.name}" if machine.partition else draft.cluster.name
+        found.append(
+            Problem(
+                "training",
+                "recipe",
+                f"{where} has no GPUs and {draft.recipe} needs them: choose smoke, or plan only.",
+            )
+        )
+    try:
+        models.get(draft.profile.model.id)
+    except UserError as error:
+        found.append(Problem("model", "model.id", str(error)))
+    return found
+
+
+def plan_request(draft: Draft, top: int = 10) -> PlanRequest:
+    """The planner's question for this draft. UserError while something it needs is wrong."""
+    return request.plan_request(draft.profile, draft.site, draft.cluster, top)
+
+
+def choose(draft: Draft, plan: Plan) -> Draft:
+    """The draft with a layout chosen. A layout that is not the planner's first is fixed, so that it is kept."""
+    if plan.rank == 1:
+        return replace(draft, plan=plan)
+    fixed = _flat(plan.layout.to_json())
+    profile = replace(draft.profile, layout=LayoutChoice(fixed=fixed))
+    return replace(draft, plan=plan, profile=profile, origins={**draft.origins, "layout.fixed": YOU})
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested layout keys as dotted ones, without nulls and without the batch, which the training step owns."""
+    flat: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{prefix}{key}."))
+        elif value is not None and key not in ("global_batch_size", "precision"):
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def profile_of(draft: Draft) -> Profile:
+    """What is submitted and saved."""
+    return draft.profile
+
+
+def save_site(draft: Draft) -> Draft:
+    """Keep the site for this cluster, so that it is not asked again."""
+    name = draft.cluster.name if draft.cluster else draft.profile.cluster
+    scheduler = draft.cluster.scheduler if draft.cluster else "slurm"
+    site = replace(draft.site, cluster=name, scheduler="local" if scheduler == "local" else "slurm")
+    sites.save(site)
+    return replace(draft, site=site, site_known=True)
+
+
+def from_profile_text(text: str, base: str) -> Profile:
+    """The profile kept with a run, to start another from it."""
+    from gpt_tune import toml
+    from gpt_tune.profiles.build import from_dict
+
+    return from_dict(Profile, toml.parse(text, base), base)

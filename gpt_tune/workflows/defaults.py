@@ -1,0 +1,98 @@
+"""Owns the default of every question that depends on the draft, each with the words for where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gpt_tune.errors import UserError
+from gpt_tune.models import catalogue as models
+from gpt_tune.models.shape import ModelShape
+from gpt_tune.profiles.build import value_at
+from gpt_tune.profiles.schema import Profile, Site
+from gpt_tune.workflows.draft import PLAN_ONLY, Draft
+from gpt_tune.workflows.machine import Machine, machine_of
+from gpt_tune.workflows.request import DEFAULT_ITERATIONS, default_batch
+
+Default = tuple[Any, str]  # the value and the words for its source
+
+
+def default_of(draft: Draft, key: str) -> Default:
+    """What a question is answered with when the user says nothing."""
+    if key in _BY_KEY:
+        return _BY_KEY[key](draft)
+    if key.startswith("site."):
+        return value_at(Site(), key[5:]), "default"
+    return value_at(Profile(), key), "default"
+
+
+def machine(draft: Draft) -> Machine | None:
+    """The machine of a draft, or None while something about it is wrong."""
+    try:
+        return machine_of(draft.profile, draft.site, None if draft.plan_only else draft.cluster)
+    except UserError:
+        return None
+
+
+def model(draft: Draft) -> ModelShape | None:
+    """The model of a draft, or None while its name is wrong."""
+    try:
+        return models.get(draft.profile.model.id)
+    except UserError:
+        return None
+
+
+def seq_length(draft: Draft) -> int | None:
+    shape = model(draft)
+    return draft.profile.model.seq_length or (shape.seq_length if shape else None)
+
+
+def _cluster(draft: Draft) -> Default:
+    if draft.plan_only:
+        return PLAN_ONLY, "default"
+    return (draft.clusters[0] if draft.clusters else PLAN_ONLY), "found here"
+
+
+def _partition(draft: Draft) -> Default:
+    found = machine(draft)
+    name = found.partition.name if found and found.partition else draft.site.partition
+    return name, "site" if draft.site.partition == name else "the cluster"
+
+
+def _gpus(draft: Draft) -> Default:
+    found = machine(draft)
+    return (found.node_gpus, "one node") if found else (None, "")
+
+
+def _gpus_per_node(draft: Draft) -> Default:
+    found = machine(draft)
+    return (found.node_gpus if found else None), "the cluster" if draft.cluster else "the node type"
+
+
+def _seq_length(draft: Draft) -> Default:
+    shape = model(draft)
+    return (shape.seq_length if shape else None), "the model"
+
+
+def _global_batch(draft: Draft) -> Default:
+    found, length = machine(draft), seq_length(draft)
+    if found is None or length is None:
+        return None, ""
+    return default_batch(found.gpus, length), "about 0.5 M tokens a step"
+
+
+def _iterations(draft: Draft) -> Default:
+    if draft.profile.training.tokens is not None:
+        return None, "tokens are given"
+    return DEFAULT_ITERATIONS, "a short run"
+
+
+_BY_KEY: dict[str, Callable[[Draft], Default]] = {
+    "cluster": _cluster,
+    "resources.partition": _partition,
+    "resources.gpus": _gpus,
+    "resources.gpus_per_node": _gpus_per_node,
+    "model.seq_length": _seq_length,
+    "training.global_batch_size": _global_batch,
+    "training.iterations": _iterations,
+}

@@ -1,0 +1,197 @@
+"""Owns the table of questions: key, words, kind and when each is asked. Defaults and options live beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpt_tune.workflows.draft import Draft
+from gpt_tune.workflows.request import needs_plan
+
+Condition = Callable[[Draft], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One question as data. when: whether it is asked for a draft. needed: whether it may not stay empty."""
+
+    key: str
+    label: str
+    help: str
+    kind: str = "text"
+    unit: str = ""
+    when: Condition = lambda draft: True
+    needed: Condition = lambda draft: False
+    advanced: bool = False
+
+
+def _slurm(draft: Draft) -> bool:
+    return draft.cluster is not None and draft.cluster.scheduler == "slurm"
+
+
+def _on_cluster(draft: Draft) -> bool:
+    return not draft.plan_only
+
+
+def _plans(draft: Draft) -> bool:
+    return needs_plan(draft.recipe)
+
+
+def _smoke(draft: Draft) -> bool:
+    return draft.recipe == "smoke"
+
+
+def _custom(draft: Draft) -> bool:
+    return draft.recipe == "custom"
+
+
+def _trains(draft: Draft) -> bool:
+    return draft.recipe not in ("smoke", "custom")
+
+
+def _tokenizer_files(draft: Draft) -> bool:
+    return _trains(draft) and draft.profile.training.data != "synthetic"
+
+
+def _environment(*kinds: str) -> Condition:
+    return lambda draft: draft.site.environment.kind in kinds
+
+
+STEPS = (
+    ("cluster", "Cluster"),
+    ("site", "Site"),
+    ("gpus", "GPUs"),
+    ("model", "Model"),
+    ("training", "Training"),
+    ("plan", "Plan"),
+    ("review", "Review"),
+)
+
+CLUSTER = (Spec("cluster", "Cluster", "Where the job runs. Planning alone needs no cluster.", "choice"),)
+
+SITE = (
+    Spec("site.run_root", "Run folder", "Folder for scripts and logs that every node of the cluster can see.",
+         "path", needed=_slurm),
+    Spec("site.account", "Account", "The account that Slurm charges; empty takes your default.", when=_slurm),
+    Spec("site.partition", "Partition", "Where jobs go unless a run says otherwise.", "choice", when=_slurm),
+    Spec("site.qos", "QOS", "Quality of service; empty takes your default.", when=_slurm),
+    Spec("site.time_limit", "Time limit", "As Slurm writes it: 30 (minutes), 2:00:00 or 1-12:00:00.", when=_slurm),
+    Spec("site.node", "Node type", "The catalogue's name of the nodes; it fixes link and NIC rates.", "choice",
+         when=_slurm),
+    Spec("site.network_profile", "Network", "Which environment variables the network wants.", "choice",
+         when=_slurm),
+    Spec("site.environment.kind", "Environment", "How a job finds Python and the trainer.", "choice"),
+    Spec("site.environment.image", "Image", "Container image, as the container tool names it.", "path",
+         when=_environment("pyxis", "apptainer"), needed=_environment("pyxis", "apptainer")),
+    Spec("site.environment.mounts", "Mounts", "Folders the container sees: SOURCE:TARGET, with commas.",
+         when=_environment("pyxis", "apptainer")),
+    Spec("site.environment.path", "Environment folder", "The venv's or conda environment's folder.", "path",
+         when=_environment("venv", "conda"), needed=_environment("venv", "conda")),
+    Spec("site.environment.modules", "Modules", "Modules to load, with commas.", when=_environment("modules"),
+         needed=_environment("modules")),
+    Spec("site.group", "Share with group", "Unix group that may read run folders; empty keeps them private.",
+         advanced=True),
+    Spec("site.exclude_nodes", "Exclude nodes", "Nodes that jobs must avoid, with commas.", when=_slurm,
+         advanced=True),
+    Spec("site.extra_sbatch", "More #SBATCH lines", "Options added to every job, with commas.", when=_slurm,
+         advanced=True),
+)  # fmt: skip
+
+GPUS = (
+    Spec("resources.partition", "Partition", "A group of nodes with its own limits.", "choice", when=_slurm),
+    Spec("resources.gpu", "GPU or node type", "What to plan for: a GPU or a node type of the catalogue.", "choice",
+         when=lambda d: d.plan_only, needed=lambda d: d.plan_only),
+    Spec("resources.gpus", "GPUs", "At most one node's worth, or whole nodes.", "int", "GPUs"),
+    Spec("resources.gpus_per_node", "GPUs a node", "How many GPUs one node has.", "int", "GPUs", advanced=True),
+)  # fmt: skip
+
+MODEL = (
+    Spec("model.id", "Model", "Catalogue name, path of a config.json, or layers=..,hidden=..,heads=..", "choice",
+         needed=lambda d: True),
+)  # fmt: skip
+
+TRAINING = (
+    Spec("recipe", "Job", "What runs: a trainer, a one-minute check, or a script of your own.", "choice"),
+    Spec("training.data", "Data", "Path prefix of .bin and .idx files, or synthetic.", "path", when=_trains),
+    Spec("training.tokenizer", "Tokenizer", "gpt2, or the trainer's own name of another.", when=_trains),
+    Spec("training.tokenizer_model", "Tokenizer model", "File or folder of the tokenizer, where it needs one.",
+         "path", when=_tokenizer_files, advanced=True),
+    Spec("training.vocab_file", "Vocabulary file", "gpt2-vocab.json, for tokenizers of that kind.", "path",
+         when=_tokenizer_files, advanced=True),
+    Spec("training.merge_file", "Merges file", "gpt2-merges.txt, for tokenizers of that kind.", "path",
+         when=_tokenizer_files, advanced=True),
+    Spec("model.seq_length", "Sequence length", "Tokens in one sequence.", "int", "tokens", when=_trains),
+    Spec("training.global_batch_size", "Global batch", "Sequences in one step, over all GPUs.", "int", "sequences",
+         when=_trains),
+    Spec("training.iterations", "Iterations", "Steps to train; excludes tokens.", "int", "steps", when=_trains),
+    Spec("training.tokens", "Tokens", "Tokens to train, for example 300B; excludes iterations.", "float", "tokens",
+         when=_trains),
+    Spec("training.learning_rate", "Learning rate", "The highest learning rate.", "float", when=_trains),
+    Spec("training.min_learning_rate", "Lowest learning rate", "Where the schedule ends.", "float", when=_trains),
+    Spec("training.lr_decay_style", "Schedule", "How the learning rate falls.", "choice", when=_trains),
+    Spec("training.lr_warmup_iterations", "Warm-up", "Steps of rising learning rate.", "int", "steps",
+         when=_trains),
+    Spec("training.precision", "Precision", "Number format of the arithmetic.", "choice", when=_trains),
+    Spec("training.checkpoint_dir", "Checkpoints in", "Folder for checkpoints; empty keeps them in the run folder.",
+         "path", when=_trains),
+    Spec("training.checkpoint_interval", "Checkpoint every", "Empty writes none but the last.", "int", "steps",
+         when=_trains),
+    Spec("training.load", "Load from", "Checkpoint folder to go on from.", "path", when=_trains),
+    Spec("trainer.path", "Trainer's folder", "Checkout of the trainer, as the job sees it.", "path", when=_plans,
+         needed=lambda d: _plans(d) and _on_cluster(d)),
+    Spec("trainer.deepspeed", "DeepSpeed version", "Memory rules differ between versions.", when=_plans),
+    Spec("trainer.gradient_accumulation_dtype", "Accumulate in", "Number format of accumulated gradients.",
+         "choice", when=_plans, advanced=True),
+    Spec("training.lr_decay_iterations", "Decay over", "Steps of the schedule; empty takes the whole run.", "int",
+         "steps", when=_trains, advanced=True),
+    Spec("training.weight_decay", "Weight decay", "AdamW's weight decay.", "float", when=_trains, advanced=True),
+    Spec("training.gradient_clipping", "Gradient clipping", "Largest gradient norm.", "float", when=_trains,
+         advanced=True),
+    Spec("training.adam_beta1", "Adam beta 1", "Decay of the first moment.", "float", when=_trains, advanced=True),
+    Spec("training.adam_beta2", "Adam beta 2", "Decay of the second moment.", "float", when=_trains,
+         advanced=True),
+    Spec("training.init_std", "Initial deviation", "Standard deviation of the first weights.", "float",
+         when=_trains, advanced=True),
+    Spec("training.dropout", "Dropout", "Hidden and attention dropout; costs memory.", "float", when=_trains,
+         advanced=True),
+    Spec("training.seed", "Seed", "Of the random numbers.", "int", when=_trains, advanced=True),
+    Spec("training.split", "Split", "Shares of training, validation and test data.", when=_tokenizer_files,
+         advanced=True),
+    Spec("training.log_interval", "Log every", "Steps between log lines.", "int", "steps", when=_trains,
+         advanced=True),
+    Spec("training.eval_interval", "Evaluate every", "Steps between evaluations.", "int", "steps", when=_trains,
+         advanced=True),
+    Spec("training.eval_iterations", "Evaluation steps", "0 never evaluates.", "int", "steps", when=_trains,
+         advanced=True),
+    Spec("smoke.seconds", "Train for", "How long the check should train.", "int", "s", when=_smoke),
+    Spec("smoke.steps", "Steps", "Exactly so many steps instead.", "int", "steps", when=_smoke, advanced=True),
+    Spec("smoke.layers", "Layers", "Of the tiny model that really trains.", "int", when=_smoke, advanced=True),
+    Spec("smoke.hidden", "Hidden size", "Of the tiny model; must divide by its heads.", "int", when=_smoke,
+         advanced=True),
+    Spec("smoke.heads", "Heads", "Of the tiny model.", "int", when=_smoke, advanced=True),
+    Spec("smoke.seq_length", "Sequence length", "Of the tiny model.", "int", "tokens", when=_smoke, advanced=True),
+    Spec("smoke.micro_batch_size", "Micro batch", "Sequences of one step.", "int", "sequences", when=_smoke,
+         advanced=True),
+    Spec("custom.script", "Script", "Path of your script, as the job sees it.", "path", when=_custom),
+    Spec("custom.command", "Command", "Or a command line.", when=_custom),
+    Spec("custom.log_format", "Log format", "auto finds out.", when=_custom, advanced=True),
+)  # fmt: skip
+
+SPECS: dict[str, tuple[Spec, ...]] = {
+    "cluster": CLUSTER,
+    "site": SITE,
+    "gpus": GPUS,
+    "model": MODEL,
+    "training": TRAINING,
+    "plan": (),
+    "review": (),
+}
+
+
+def spec_of(key: str) -> tuple[str, Spec]:
+    """The step and the question of a key. KeyError when nothing asks for it."""
+    for step, specs in SPECS.items():
+        for spec in specs:
+            if spec.key == key:
+                return step, spec
+    raise KeyError(key)

@@ -1,0 +1,77 @@
+"""Owns turning a profile into the planner's question, with a default for everything left open."""
+
+from __future__ import annotations
+
+import math
+
+from gpt_tune.errors import UserError
+from gpt_tune.layouts.layout import Trainer
+from gpt_tune.models import catalogue as models
+from gpt_tune.planner.types import PlanRequest
+from gpt_tune.profiles.schema import Profile, Site
+from gpt_tune.schedulers.base import Cluster
+from gpt_tune.workflows.machine import machine_of
+
+# Tokens in a default global batch: GPT-3's smallest model trains with 0.5 M a step (Brown et al. 2020, table 2.1).
+DEFAULT_BATCH_TOKENS = 2**19
+DEFAULT_ITERATIONS = 50
+# Recipes with a parallel layout: the planner answers for them.
+PLANNED = frozenset({"megatron-deepspeed"})
+
+
+def needs_plan(recipe: str) -> bool:
+    """Whether a recipe has a parallel layout to search for."""
+    return recipe in PLANNED
+
+
+def plan_request(
+    profile: Profile, site: Site | None = None, cluster: Cluster | None = None, top: int = 10
+) -> PlanRequest:
+    """The planner's question for a profile. UserError when the GPU type is unknown or the size is illegal."""
+    machine = machine_of(profile, site, cluster)
+    if machine.node is None:
+        raise UserError(
+            "Nothing says which GPUs to plan for.",
+            "Set resources.gpu to a GPU or node type, for example h100 or p6-b200 (`gpt-tune hardware` lists them).",
+        )
+    model = models.get(profile.model.id)
+    seq_length = profile.model.seq_length or model.seq_length
+    return PlanRequest(
+        model=model,
+        gpus=machine.gpus,
+        node=machine.node,
+        seq_length=seq_length,
+        global_batch_size=profile.training.global_batch_size or default_batch(machine.gpus, seq_length),
+        trainer=trainer_of(profile),
+        precision=profile.training.precision,
+        fixed=dict(profile.layout.fixed),
+        top=top,
+        cluster=cluster.name if cluster else (profile.cluster or None),
+    )
+
+
+def trainer_of(profile: Profile) -> Trainer:
+    """The trainer whose rules apply."""
+    return Trainer(
+        name=profile.recipe,
+        deepspeed=profile.trainer.deepspeed or None,
+        gradient_accumulation_dtype=profile.trainer.gradient_accumulation_dtype or None,
+        dropout=profile.training.dropout,
+    )
+
+
+def default_batch(gpus: int, seq_length: int) -> int:
+    """Sequences a step when nothing is asked: about 0.5 M tokens, at least one a GPU, a multiple of the GPUs."""
+    power = round(math.log2(max(1.0, DEFAULT_BATCH_TOKENS / seq_length)))
+    wanted = max(gpus, 1 << power)
+    return -(-wanted // gpus) * gpus
+
+
+def iterations_of(profile: Profile, request: PlanRequest | None) -> int:
+    """Training steps: as asked, or from the tokens wanted."""
+    training = profile.training
+    if training.iterations is not None:
+        return training.iterations
+    if training.tokens is None or request is None:
+        return DEFAULT_ITERATIONS
+    return max(1, math.ceil(training.tokens / (request.global_batch_size * request.seq_length)))

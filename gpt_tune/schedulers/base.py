@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from gpt_tune.errors import SchedulerError
+
 State = Literal[
     "PENDING", "RUNNING", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT",
     "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "SUSPENDED", "UNKNOWN",
@@ -13,6 +15,14 @@ State = Literal[
 ENDED: frozenset[str] = frozenset(
     {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED"}
 )
+
+
+class Unreachable(SchedulerError):
+    """The scheduler gave no answer, so nothing is known; the last good state still stands."""
+
+
+class SubmitUnknown(SchedulerError):
+    """A submission was sent and its answer got lost: the job may exist. Never submit again blindly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +125,10 @@ class SubmitRequest:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """One job as the scheduler sees it. Time stamps are RFC 3339 UTC or None. gpus None when unknown."""
+    """One job as the scheduler sees it. Time stamps are RFC 3339 UTC or None. gpus None when unknown.
+
+    log_paths may hold the scheduler's patterns. expected_start: only while pending, when it has an estimate.
+    """
 
     job_id: str
     name: str
@@ -131,36 +144,86 @@ class JobStatus:
     exit_code: int | None = None
     comment: str = ""
     log_paths: tuple[str, ...] = ()
+    work_dir: str = ""
+    expected_start: str | None = None
 
 
 class Files(Protocol):
-    """Files of the cluster's shared file system, local or at the far end of ssh."""
+    """Files of the cluster's shared file system, local or at the far end of ssh. UserError says what failed."""
 
-    def write(self, path: str, data: bytes, mode: int = 0o600) -> None: ...
-    def make_dir(self, path: str, mode: int = 0o700) -> None: ...
+    def write(self, path: str, data: bytes, mode: int = 0o600) -> None:
+        """Create or replace whole: a reader sees the old content or the new."""
+        ...
+
+    def touch(self, path: str, mode: int = 0o600) -> None:
+        """Create an empty file unless there is one."""
+        ...
+
+    def make_dir(self, path: str, mode: int = 0o700) -> None:
+        """Create with its parents; fine when it is there."""
+        ...
+
     def read(self, path: str, offset: int = 0, limit: int | None = None) -> bytes: ...
-    def size(self, path: str) -> int | None: ...
-    def list(self, path: str) -> list[str]: ...
+    def size(self, path: str) -> int | None:
+        """Bytes, or None when there is no such file."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a folder, sorted; empty when there is no such folder."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty folder; fine when it is gone or not empty."""
+        ...
+
+    def check_writable(self, path: str) -> None:
+        """UserError unless a folder `path` exists or could be made, and files in it. Leaves nothing behind."""
+        ...
 
 
 class Scheduler(Protocol):
-    """Commands of a cluster. Every method may raise SchedulerError; none retries a submit."""
+    """Commands of a cluster. Every method may raise SchedulerError; none retries a submit.
+
+    cluster: the name under which `clusters.connect` finds it. calls: controller calls made so far.
+    """
 
     kind: str  # "slurm_cli" | "local"
     files: Files
-    calls: int  # controller calls made so far, shown on screen
+    calls: int
+
+    @property
+    def cluster(self) -> str: ...
 
     def discover(self) -> Cluster: ...
+
+    def check_reachable(self) -> None:
+        """Unreachable unless the scheduler answers now."""
+        ...
+
     def submit(self, request: SubmitRequest) -> str:
-        """Submit once; the job id. SchedulerError when refused, with the scheduler's own words."""
+        """Submit once; the job id. SchedulerError when refused, SubmitUnknown when the answer got lost."""
         ...
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
         """One batched call for all jobs. A job the scheduler has forgotten is missing from the answer."""
         ...
 
+    def history(self, job_ids: Sequence[str], since: str) -> dict[str, JobStatus]:
+        """Ended jobs from accounting, looked for from `since` (RFC 3339) on; empty where there is none."""
+        ...
+
     def my_jobs(self) -> list[JobStatus]:
         """All of this user's jobs, also those not submitted here; one call."""
         ...
 
-    def cancel(self, job_id: str) -> None: ...
+    def still_submitting(self, run_dir: str) -> bool:
+        """Whether a submission of a script in `run_dir` is still under way on this machine."""
+        ...
+
+    def running_since(self) -> str | None:
+        """When the controller was last started (RFC 3339), None when unknown."""
+        ...
+
+    def cancel(self, job_id: str) -> None:
+        """Ask for the end of a job; fine when it has ended already."""
+        ...

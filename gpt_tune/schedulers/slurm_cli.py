@@ -1,0 +1,198 @@
+"""Owns talking to Slurm through its own commands."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpt_tune.errors import SchedulerError
+from gpt_tune.schedulers import refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
+from gpt_tune.schedulers.base import Cluster, Files, JobStatus, SubmitRequest, SubmitUnknown, Unreachable
+from gpt_tune.schedulers.commands import Commands, Completed, LocalCommands
+from gpt_tune.schedulers.local_files import LocalFiles
+
+# Slurm's commands try for about MessageTimeout (10 s) when the controller is away; large clusters take
+# seconds for a full sinfo.
+_READ_SECONDS = 30.0
+_SUBMIT_SECONDS = 60.0
+_SACCT_SECONDS = 20.0
+_FORGOTTEN = re.compile(r"invalid job id", re.IGNORECASE)
+_ENDED_ALREADY = re.compile(r"already completing or completed|invalid job id", re.IGNORECASE)
+
+
+class SlurmCli:
+    """One Slurm cluster, as the commands on this machine's PATH see it."""
+
+    kind = "slurm_cli"
+
+    def __init__(self, commands: Commands | None = None, files: Files | None = None) -> None:
+        self.commands: Commands = commands or LocalCommands()
+        self.files: Files = files or LocalFiles()
+        self.calls = 0
+        self._configuration: dict[str, str] = {}
+
+    # -- what the cluster is ----------------------------------------------------------------------
+    @property
+    def cluster(self) -> str:
+        """Its ClusterName: from the configuration file where there is one, so that no controller is needed."""
+        return configured_name() or self.configuration()["ClusterName"]
+
+    def configuration(self) -> dict[str, str]:
+        """`scontrol show config`, asked once."""
+        if not self._configuration:
+            self.check_reachable()
+            self._configuration = self._show_config()
+        return self._configuration
+
+    def _show_config(self) -> dict[str, str]:
+        text = self._read(["scontrol", "show", "config"]).text
+        pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
+        return {key.strip(): value.strip() for key, value in pairs}
+
+    def check_reachable(self) -> None:
+        # Slurm's other commands wait ~10 s for a controller that is down; ping answers at once.
+        self.calls += 1
+        done = self.commands.run(["scontrol", "ping"], _READ_SECONDS)
+        if re.search(r"\bis UP\b", done.text):
+            return
+        if "DOWN" in done.text or refusals.is_lost(done.words):
+            raise refusals.unreachable()
+        raise SchedulerError(
+            f"Slurm does not work on this machine: {refusals.sentence(done.words)}.",
+            "Run gpt-tune on a login node, or set SLURM_CONF to the cluster's slurm.conf.",
+        )
+
+    def discover(self) -> Cluster:
+        configuration = self.configuration()
+        partitions, notes = slurm_nodes.parse(self._read(slurm_nodes.ARGUMENTS).stdout)
+        return Cluster(
+            name=configuration["ClusterName"],
+            scheduler="slurm",
+            version=configuration.get("SLURM_VERSION", ""),
+            partitions=partitions,
+            notes=notes,
+        )
+
+    def running_since(self) -> str | None:
+        return slurm_words.stamp(self._show_config().get("BOOT_TIME", ""))
+
+    # -- jobs -------------------------------------------------------------------------------------
+    def submit(self, request: SubmitRequest) -> str:
+        self.calls += 1
+        try:
+            done = self.commands.run(
+                _sbatch(request, self.files), _SUBMIT_SECONDS, _environment(request, self.files)
+            )
+        except Unreachable as error:
+            raise SubmitUnknown(
+                f"sbatch gave no answer within {_SUBMIT_SECONDS:g} s.",
+                "The job may exist: do not submit again before `gpt-tune jobs` has found out.",
+            ) from error
+        if done.returncode != 0:
+            raise refusals.refused(done.words)
+        for line in reversed(done.text.splitlines()):
+            if match := re.fullmatch(r"(\d+)(;.*)?", line.strip()):
+                return match.group(1)
+        raise SubmitUnknown(
+            f"sbatch answered {done.text.strip()[:80]!r}, which holds no job id.",
+            "The job may exist: do not submit again before `gpt-tune jobs` has found out.",
+        )
+
+    def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
+        if not job_ids:
+            return {}
+        wanted = set(job_ids)
+        found = self._squeue(slurm_jobs.squeue_arguments(getpass.getuser(), sorted(wanted)))
+        return {s.job_id: s for s in found if s.job_id in wanted}
+
+    def my_jobs(self) -> list[JobStatus]:
+        return self._squeue(slurm_jobs.squeue_arguments(getpass.getuser()))
+
+    def _squeue(self, argv: Sequence[str]) -> list[JobStatus]:
+        self.calls += 1
+        done = self.commands.run(argv, _READ_SECONDS)
+        # Asked for one job only, squeue fails when Slurm has forgotten it.
+        if done.returncode != 0 and not _FORGOTTEN.search(done.words):
+            raise refusals.failed("squeue", done.words)
+        return slurm_jobs.parse_squeue(done.stdout)
+
+    def history(self, job_ids: Sequence[str], since: str) -> dict[str, JobStatus]:
+        if not self.has_accounting():
+            return {}
+        self.calls += 1
+        done = self.commands.run(
+            slurm_jobs.sacct_arguments(sorted(job_ids), slurm_words.local_iso(since)), _SACCT_SECONDS
+        )
+        if done.returncode != 0:
+            raise refusals.failed("sacct", done.words)
+        return {s.job_id: s for s in slurm_jobs.parse_sacct(done.text)}
+
+    def has_accounting(self) -> bool:
+        return "slurmdbd" in self.configuration().get("AccountingStorageType", "")
+
+    def still_submitting(self, run_dir: str) -> bool:
+        """sbatch outlives a killed gpt-tune, and tries on for a while when the controller is away."""
+        return any(_is_sbatch_for(p, run_dir) for p in Path("/proc").iterdir() if p.name.isdigit())
+
+    def cancel(self, job_id: str) -> None:
+        self.calls += 1
+        done = self.commands.run(["scancel", job_id], _READ_SECONDS)
+        if done.returncode != 0 and not _ENDED_ALREADY.search(done.words):
+            raise refusals.failed("scancel", done.words)
+
+    def _read(self, argv: Sequence[str]) -> Completed:
+        self.calls += 1
+        done = self.commands.run(argv, _READ_SECONDS)
+        if done.returncode != 0:
+            raise refusals.failed(argv[0], done.words)
+        return done
+
+
+def _sbatch(request: SubmitRequest, files: Files) -> list[str]:
+    own = sbatch_lines.options(files.read(request.script)).get("comment", "")
+    # Some sites bill by the comment: the user's own words stay in front of the token.
+    comment = own if request.token in own else f"{own} {request.token}".strip()
+    return [
+        "sbatch", "--parsable", f"--comment={comment}", f"--chdir={request.run_dir}", *request.extra_arguments,
+        request.script,
+    ]  # fmt: skip
+
+
+def _environment(request: SubmitRequest, files: Files) -> dict[str, str]:
+    """The job's variables, and those SBATCH_* defaults of the user that the script leaves open.
+
+    sbatch lets SBATCH_PARTITION win over the script's --partition, so what was planned would not be what runs.
+    """
+    set_by_script = sbatch_lines.options(files.read(request.script))
+    defaults = {
+        k: v for k, v in os.environ.items()
+        if k.startswith("SBATCH_") and sbatch_lines.option_of_variable(k) not in set_by_script
+    }  # fmt: skip
+    return {**defaults, **request.environment}
+
+
+def _is_sbatch_for(process: Path, run_dir: str) -> bool:
+    try:
+        words = (process / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return Path(os.fsdecode(words[0])).name == "sbatch" and f"--chdir={run_dir}".encode() in words
+
+
+def configured_name() -> str | None:
+    """ClusterName of the slurm.conf this machine uses, None when it has no such file (configless)."""
+    candidates = [os.environ.get("SLURM_CONF", "")] if os.environ.get("SLURM_CONF") else [
+        "/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf",
+    ]  # fmt: skip
+    for candidate in filter(None, candidates):
+        try:
+            text = Path(candidate).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        match = re.search(r"^\s*ClusterName\s*=\s*([^\s#]+)", text, re.IGNORECASE | re.MULTILINE)
+        if match:
+            return match.group(1)
+    return None

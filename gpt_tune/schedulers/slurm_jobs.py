@@ -1,0 +1,112 @@
+"""Owns turning `squeue` and `sacct` output into job states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpt_tune.schedulers import columns, slurm_words
+from gpt_tune.schedulers.base import ENDED, JobStatus
+
+SQUEUE_COLUMNS: tuple[columns.Column, ...] = (
+    ("JobArrayID", 48), ("JobID", 16), ("Name", 128), ("State", 24), ("Reason", 256), ("NumNodes", 12),
+    ("NodeList", 1024), ("Partition", 128), ("SubmitTime", 24), ("StartTime", 24), ("EndTime", 24),
+    ("exit_code", 16), ("tres-per-node", 128), ("Comment", 512), ("STDOUT", 1024), ("WorkDir", 1024),
+)  # fmt: skip
+SACCT_FIELDS = (
+    "JobID", "JobName", "State", "ExitCode", "NNodes", "NodeList", "Partition", "Submit", "Start", "End",
+    "AllocTRES", "WorkDir", "Comment",
+)  # fmt: skip
+_SEPARATOR = "\x1f"
+
+
+def squeue_arguments(user: str, job_ids: Sequence[str] = ()) -> list[str]:
+    """One call for `job_ids`, ended ones included while Slurm remembers them; without ids all of the user's.
+
+    One user (or one id) lets squeue ask for those jobs only; several ids alone make it fetch every job of
+    the cluster.
+    """
+    argv = ["squeue", "--noheader", "--states=all", "-O", columns.argument(SQUEUE_COLUMNS)]
+    if len(job_ids) != 1:
+        argv.append(f"--user={user}")
+    if job_ids:
+        argv.append("--jobs=" + ",".join(job_ids))
+    return argv
+
+
+def sacct_arguments(job_ids: Sequence[str], since: str) -> list[str]:
+    """One call for `job_ids`, bounded in time: sacct otherwise scans the whole table."""
+    argv = [
+        "sacct", "--allocations", "--noheader", "--parsable2", f"--delimiter={_SEPARATOR}", f"--starttime={since}",
+        "--format=" + ",".join(SACCT_FIELDS),
+    ]  # fmt: skip
+    return [*argv, "--jobs=" + ",".join(job_ids)] if job_ids else argv
+
+
+def parse_squeue(output: bytes) -> list[JobStatus]:
+    return [_from_squeue(row) for row in columns.rows(output, SQUEUE_COLUMNS)]
+
+
+def parse_sacct(text: str) -> list[JobStatus]:
+    lines = [line.split(_SEPARATOR) for line in text.splitlines()]
+    return [_from_sacct(dict(zip(SACCT_FIELDS, c))) for c in lines if len(c) == len(SACCT_FIELDS)]
+
+
+def _from_squeue(row: dict[str, str]) -> JobStatus:
+    state = slurm_words.job_state(row["State"])
+    nodes = _number(row["NumNodes"])
+    start, end = slurm_words.stamp(row["StartTime"]), slurm_words.stamp(row["EndTime"])
+    per_node = sum(g.count for g in slurm_words.gpus(row["tres-per-node"]))
+    return JobStatus(
+        job_id=row["JobArrayID"] or row["JobID"],
+        name=row["Name"],
+        state=state,
+        reason="" if row["Reason"] == "None" else row["Reason"],
+        nodes=nodes,
+        node_list=row["NodeList"],
+        gpus=per_node * nodes if per_node else None,
+        partition=row["Partition"],
+        submitted_at=slurm_words.stamp(row["SubmitTime"]),
+        started_at=None if state == "PENDING" else start,
+        ended_at=end if state in ENDED else None,
+        exit_code=_exit_code(state, row["exit_code"]),
+        comment="" if row["Comment"] == "(null)" else row["Comment"],
+        log_paths=(row["STDOUT"],) if row["STDOUT"].startswith("/") else (),
+        work_dir=row["WorkDir"],
+        expected_start=start if state == "PENDING" else None,
+    )
+
+
+def _from_sacct(row: dict[str, str]) -> JobStatus:
+    state = slurm_words.job_state(row["State"])
+    gpu_words = [g for word in row["AllocTRES"].split(",") for g in slurm_words.gpus(word)]
+    # AllocTRES lists the total and then each type of it: gres/gpu=64,gres/gpu:b200=64.
+    total = max((g.count for g in gpu_words), default=0)
+    return JobStatus(
+        job_id=row["JobID"],
+        name=row["JobName"],
+        state=state,
+        reason=row["State"] if " by " in row["State"] else "",
+        nodes=_number(row["NNodes"]),
+        node_list=row["NodeList"],
+        gpus=total or None,
+        partition=row["Partition"],
+        submitted_at=slurm_words.stamp(row["Submit"]),
+        started_at=slurm_words.stamp(row["Start"]),
+        ended_at=slurm_words.stamp(row["End"]) if state in ENDED else None,
+        exit_code=_exit_code(state, row["ExitCode"]),
+        comment=row["Comment"],
+        work_dir=row["WorkDir"],
+    )
+
+
+def _exit_code(state: str, text: str) -> int | None:
+    """The exit code of an ended job. A cancelled job's 0 says nothing about the program."""
+    if state not in ENDED:
+        return None
+    code = slurm_words.exit_code(text)
+    return None if state in ("CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED") and code == 0 else code
+
+
+def _number(text: str) -> int:
+    digits = text.split("-")[0]
+    return int(digits) if digits.isdigit() else 0

@@ -1,0 +1,1 @@
+"""Owns nothing: one module a command lives here."""

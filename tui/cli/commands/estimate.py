@@ -1,0 +1,36 @@
+"""Owns `gpt-tune estimate`: one whole layout, legal or explained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from gpt_tune.errors import EXIT_DONE
+from tui.cli.options import json_option, plan_options
+from tui.cli.output import emit_json, show
+
+
+@click.command(help="Memory and step time of one layout given by --fix; an illegal one is explained.")
+@plan_options
+@json_option
+def command(as_json: bool, **options: Any) -> int:
+    from gpt_tune import planner
+    from tui.cli.plan_request import request_from
+
+    request = request_from(**options, top=1)
+    result = planner.estimate(request, None)
+    if as_json:
+        emit_json(planner.estimate_json(request, result))
+        return EXIT_DONE
+    from gpt_tune import calibration
+    from tui.cli.plan_text import question_words, show_plan, sure_words
+
+    show(question_words(request))
+    show("legal" if result.legal else "not legal:")
+    for problem in result.problems:
+        show(f"  {problem.text} [{problem.rule}]" + (f" Fix: {problem.fix}" if problem.fix else ""))
+    if result.plan is not None:
+        show_plan(result.plan)
+        show(sure_words(calibration.load(request.node, request.cluster)))
+    return EXIT_DONE

@@ -1,0 +1,180 @@
+"""Owns `gpt-tune profiles`: list, show, save, edit, remove, import, export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpt_tune.errors import UserError
+from gpt_tune.profiles import store
+from gpt_tune.profiles.build import to_dict, value_at
+from gpt_tune.profiles.settings import known_keys
+from tui.cli.options import json_option, set_option
+from tui.cli.output import emit_json, say, show, show_table
+
+SCHEMA = "gpt-tune/profiles/1"
+
+
+@click.group(invoke_without_command=True, help="Saved choices of a run. Without a subcommand: the list.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> int:
+    if ctx.invoked_subcommand is None:
+        return _list(as_json)
+    ctx.find_root().obj = {"json": as_json}
+    return 0
+
+
+@command.command("list", help="Your profiles and the shipped starters.")
+@json_option
+def list_(as_json: bool) -> int:
+    return _list(as_json)
+
+
+def _list(as_json: bool) -> int:
+    entries = store.entries()
+    if as_json:
+        items = [
+            {
+                "name": e.name,
+                "kind": e.kind,
+                "path": str(e.path),
+                "recipe": e.recipe,
+                "description": e.description,
+            }
+            for e in entries
+        ]
+        emit_json({"schema": SCHEMA, "profiles": items})
+    else:
+        rows = [(e.name, e.kind, e.recipe, e.description) for e in entries]
+        show_table(("name", "kind", "recipe", "what for"), rows)
+    return 0
+
+
+@command.command("show", help="Every setting with where it comes from; --toml prints the file instead.")
+@click.argument("name")
+@click.option("--all", "everything", is_flag=True, help="Also settings left at their default.")
+@click.option("--toml", "as_toml", is_flag=True, help="The profile's file as it is kept.")
+@set_option
+@json_option
+def show_(name: str, everything: bool, as_toml: bool, changes: tuple[str, ...], as_json: bool) -> int:
+    if as_toml:
+        sys.stdout.write(store.export(name, everything))
+        return 0
+    layered = store.load_layered(name, changes)
+    if as_json:
+        item = {
+            "name": name,
+            "profile": to_dict(layered.profile, everything=True),
+            "origins": dict(layered.origins),
+        }
+        emit_json({"schema": SCHEMA, "profiles": [item]})
+        return 0
+    rows = []
+    for key in known_keys(type(layered.profile)):
+        value = value_at(layered.profile, key)
+        origin = _origin(key, layered.origins)
+        if everything or origin:
+            rows.append((key, _words(value), origin or "default"))
+    show_table(("setting", "value", "from"), rows)
+    return 0
+
+
+def _origin(key: str, origins: Any) -> str:
+    """Where a setting comes from; tables (layout.fixed) take their entries' origins."""
+    inside = sorted({words for k, words in origins.items() if k == key or k.startswith(f"{key}.")})
+    return ", ".join(inside)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(str(v) for v in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v}" for k, v in value.items())
+    return "" if value is None else str(value)
+
+
+@command.command(help="Save a profile of your own as NAME, from --from with --set changes.")
+@click.argument("name")
+@click.option("--from", "source", default=None, help="Profile to start from; default: the defaults.")
+@click.option("--overwrite", is_flag=True, help="Replace a profile of that name.")
+@set_option
+@json_option
+def save(name: str, source: str | None, overwrite: bool, changes: tuple[str, ...], as_json: bool) -> int:
+    from gpt_tune.profiles.schema import Profile
+
+    if store.own_path(name).is_file() and not overwrite and source != name:
+        raise UserError(f"A profile {name!r} already exists.", "Choose another name, or --overwrite.")
+    base = store.load(source) if source else Profile()
+    return _saved(store.save(store.with_settings(base, changes), name), name, as_json)
+
+
+@command.command(help="Change a profile with $EDITOR, or with --set; it is checked before it is kept.")
+@click.argument("name")
+@set_option
+@json_option
+def edit(name: str, changes: tuple[str, ...], as_json: bool) -> int:
+    from gpt_tune import toml
+    from gpt_tune.profiles.build import from_dict
+    from gpt_tune.profiles.schema import Profile
+
+    text = store.export(name, everything=not changes and not store.own_path(name).is_file())
+    if not changes:
+        edited = click.edit(text, extension=".toml")
+        if edited is None:
+            say("Nothing changed.")
+            return 0
+        text = edited
+    profile = from_dict(Profile, toml.parse(text, f"profile {name}"), f"profile {name}")
+    return _saved(store.save(store.with_settings(profile, changes), Path(name).stem), name, as_json)
+
+
+@command.command(help="Delete a profile of your own.")
+@click.argument("name")
+@json_option
+def remove(name: str, as_json: bool) -> int:
+    store.remove(name)
+    if as_json:
+        emit_json({"schema": SCHEMA, "profiles": [], "removed": name})
+    else:
+        say(f"Removed {name}.")
+    return 0
+
+
+@command.command("import", help="Keep a colleague's file as a profile of yours.")
+@click.argument("path", type=click.Path())
+@click.option("--name", default=None, help="Name to keep it under; default: the one it has.")
+@click.option("--overwrite", is_flag=True, help="Replace a profile of that name.")
+@json_option
+def import_(path: str, name: str | None, overwrite: bool, as_json: bool) -> int:
+    kept = store.import_(path, name, overwrite)
+    return _saved(kept, kept.stem, as_json)
+
+
+@command.command(help="One file for a colleague, on stdout or into --out.")
+@click.argument("name")
+@click.option("--out", type=click.Path(), default=None, help="Write here instead of stdout.")
+@click.option("--all", "everything", is_flag=True, help="Also settings left at their default.")
+@json_option
+def export(name: str, out: str | None, everything: bool, as_json: bool) -> int:
+    text = store.export(name, everything)
+    if out:
+        from gpt_tune.profiles.files import write_private
+
+        return _saved(write_private(Path(out).expanduser(), text), name, as_json)
+    if as_json:
+        emit_json({"schema": SCHEMA, "profiles": [{"name": name, "toml": text}]})
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def _saved(path: Path, name: str, as_json: bool) -> int:
+    if as_json:
+        emit_json({"schema": SCHEMA, "profiles": [{"name": name, "path": str(path)}]})
+    else:
+        show(str(path))
+    return 0

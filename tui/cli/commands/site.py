@@ -1,0 +1,80 @@
+"""Owns `gpt-tune site`: what a cluster needs to know once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from gpt_tune.profiles import settings, sites
+from gpt_tune.profiles.build import to_dict, value_at
+from gpt_tune.profiles.schema import Site
+from tui.cli.options import json_option
+from tui.cli.output import emit_json, say, show, show_table
+
+SCHEMA = "gpt-tune/site/1"
+
+
+@click.command(help="Show or change the site of a cluster: account, partition, run folder, image, mounts.")
+@click.argument("name", required=False)
+@click.option(
+    "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change and keep a value; repeatable."
+)
+@click.option("--save", "keep", is_flag=True, help="Keep what was guessed.")
+@json_option
+def command(name: str | None, changes: tuple[str, ...], keep: bool, as_json: bool) -> int:
+    site, known = _site(name)
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals:
+            raise click.UsageError(
+                f"--set {change!r} has no '='. Write KEY=VALUE.", click.get_current_context()
+            )
+        site = settings.with_value(site, key.strip().removeprefix("site."), value.strip(), "--set")
+    if changes or keep:
+        say(f"Kept in {sites.save(site)}.")
+        known = True
+    problems = sites.problems(site)
+    if as_json:
+        emit_json(
+            {
+                "schema": SCHEMA,
+                "site": [{**to_dict(site, everything=True), "kept": known, "problems": problems}],
+            }
+        )
+        return 0
+    _show(site, known)
+    for sentence in problems:
+        say(f"missing: {sentence}")
+    return 0
+
+
+def _site(name: str | None) -> tuple[Site, bool]:
+    """The kept site of a cluster, or a guess from looking at it. Without a name: the cluster found here."""
+    if name is None:
+        from gpt_tune import clusters
+
+        available = clusters.available()
+        name = available[0] if available else "local"
+    kept = sites.load(name)
+    if kept is not None:
+        return replace(kept, cluster=name), True
+    from gpt_tune import clusters
+
+    return sites.guess(clusters.discover(name)), False
+
+
+def _show(site: Site, known: bool) -> None:
+    state = "kept" if known else "guessed: keep it with --save, or change it with --set KEY=VALUE"
+    show(f"{site.cluster} ({state})")
+    rows = [(key, _words(value_at(site, key))) for key in settings.known_keys(Site) if key != "cluster"]
+    show_table(("setting", "value"), rows)
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(str(v) for v in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{k}={v}" for k, v in value.items())
+    return str(value)

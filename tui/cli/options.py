@@ -1,0 +1,56 @@
+"""Owns options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(function: F) -> F:
+    """--json, also when it stands before the command. The command takes `as_json`."""
+
+    def merged(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
+        return value or bool((ctx.find_root().obj or {}).get("json"))
+
+    option = click.option(
+        "--json", "as_json", is_flag=True, callback=merged, help="One JSON object on stdout, also for errors."
+    )
+    return option(function)
+
+
+def set_option(function: F) -> F:
+    """--set KEY=VALUE, repeatable. The command takes `changes`."""
+    option = click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a setting of the profile; repeatable.",
+    )
+    return option(function)
+
+
+def plan_options(function: F) -> F:
+    """What plan and estimate both ask."""
+    for option in reversed(_PLAN_OPTIONS):
+        function = option(function)
+    return function
+
+
+_PLAN_OPTIONS = [
+    click.option("--model", required=True, help="Catalogue name, config.json, TOML, or layers=..,hidden=..,heads=.."),
+    click.option("--gpus", type=int, required=True, help="GPUs in all: up to one node, or whole nodes."),
+    click.option("--gpu", default=None, help="GPU or node type of the catalogue: b200, p6-b200."),
+    click.option("--cluster", default=None, help="Plan for the nodes of this cluster."),
+    click.option("--partition", default=None, help="Partition of --cluster."),
+    click.option("--gpus-per-node", type=int, default=None, help="GPUs of one node, where it differs."),
+    click.option("--seq-length", type=int, default=None, help="Tokens in a sequence; default: the model's."),
+    click.option("--global-batch-size", type=int, default=None, help="Sequences a step; default: about 0.5 M tokens."),
+    click.option("--trainer", default="megatron-deepspeed", show_default=True, help="NAME or NAME@deepspeed-X.Y.Z."),
+    click.option("--precision", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), help="Default: bf16."),
+    click.option("--fix", "fixed", multiple=True, metavar="KEY=VALUE", help="Fix a layout key; repeatable, last wins."),
+]  # fmt: skip

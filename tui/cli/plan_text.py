@@ -1,0 +1,177 @@
+"""Owns a plan in words and tables for people."""
+
+from __future__ import annotations
+
+from gpt_tune.calibration.constants import Calibration
+from gpt_tune.layouts.layout import Layout
+from gpt_tune.models import parameters
+from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
+from gpt_tune.words import count_words, percent_words, seconds_words
+from tui.cli.output import show, show_table
+
+_STEP_PARTS = (
+    ("compute", "compute"), ("tensor_parallel", "TP"), ("context_parallel", "CP"), ("expert_parallel", "EP"),
+    ("pipeline_bubble", "bubble"), ("pipeline_p2p", "PP"), ("data_parallel", "DP"), ("optimizer", "optimizer"),
+    ("other", "other"),
+)  # fmt: skip
+_MEMORY_PARTS = (
+    ("parameters", "weights"), ("gradients", "grads"), ("optimizer", "optim."), ("activations", "activ."),
+    ("logits", "logits"), ("buffers", "buffers"), ("transient", "transient"), ("reserved_gap", "reserved"),
+    ("context", "context"), ("total", "total"),
+)  # fmt: skip
+
+
+def show_search(request: PlanRequest, result: SearchResult, calibration: Calibration) -> None:
+    """The ranked layouts, why the first is first, what nearly made it, and how sure all that is."""
+    show(question_words(request))
+    show(f"{result.searched:,} layouts tried in {result.seconds:.2f} s, {result.rejected_count:,} rejected")
+    show()
+    if result.plans:
+        show_plans(result.plans)
+        _show_reasons(result.plans[0])
+    else:
+        show("Nothing fits.")
+    if result.rejected:
+        show()
+        show("rejected, nearest first:")
+        for near in result.rejected[: 3 if result.plans else 8]:
+            show(
+                f"  {layout_words(near.layout)}: {near.text} [{near.rule}]"
+                + (f" Fix: {near.fix}" if near.fix else "")
+            )
+    show()
+    show(sure_words(calibration))
+
+
+def question_words(request: PlanRequest) -> str:
+    """The question in one line."""
+    node = request.node
+    size = count_words(parameters.total(request.model))
+    nodes = -(-request.gpus // node.gpus_per_node)
+    return (
+        f"{request.model.id} ({size} parameters, {request.seq_length} tokens, global batch "
+        f"{request.global_batch_size}) on {request.gpus} {node.gpu.id}, {nodes} x {node.id}"
+    )
+
+
+def show_plans(plans: tuple[Plan, ...]) -> None:
+    """The ranked table; columns nobody uses are left out."""
+    columns = [c for c in _COLUMNS if c[2] or any(c[1](p) not in ("-", "1", "no") for p in plans)]
+    right = ",".join(str(i) for i, c in enumerate(columns) if c[0] not in ("recompute", "memory GiB", "step"))
+    show_table([c[0] for c in columns], [[c[1](p) for c in columns] for p in plans], right)
+
+
+_COLUMNS = (
+    ("#", lambda p: str(p.rank), True),
+    ("TP", lambda p: str(p.layout.tensor_parallel), True),
+    ("PP", lambda p: str(p.layout.pipeline_parallel), True),
+    ("VPP", lambda p: str(p.layout.virtual_pipeline), False),
+    ("CP", lambda p: str(p.layout.context_parallel), False),
+    ("EP", lambda p: str(p.layout.expert_parallel), False),
+    ("DP", lambda p: str(p.layout.data_parallel), True),
+    ("ZeRO", lambda p: str(p.layout.zero_stage), True),
+    ("MBS", lambda p: str(p.layout.micro_batch_size), True),
+    ("GAS", lambda p: str(p.layout.gradient_accumulation_steps), True),
+    ("SP", lambda p: "yes" if p.layout.sequence_parallel else "no", False),
+    ("recompute", lambda p: recompute_words(p.layout), True),
+    (
+        "step",
+        lambda p: f"{seconds_words(p.step.seconds)} +-{(p.step.high - p.step.low) / 2 / p.step.seconds:.0%}",
+        True,
+    ),
+    ("TFLOPS", lambda p: f"{p.step.model_tflops:.0f}", True),
+    ("MFU", lambda p: percent_words(p.step.mfu) if p.step.mfu is not None else "-", True),
+    ("memory GiB", lambda p: memory_words(p), True),
+    (
+        "OOM risk",
+        lambda p: "-" if p.memory.oom_probability is None else percent_words(p.memory.oom_probability),
+        True,
+    ),
+)
+
+
+def memory_words(plan: Plan) -> str:
+    """Device memory of the worst stage, its interval and the limit."""
+    memory = plan.memory
+    limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib is not None else ""
+    return f"{memory.device_gib:.0f} ({memory.low_gib:.0f}-{memory.high_gib:.0f}){limit}"
+
+
+def recompute_words(layout: Layout) -> str:
+    """full/uniform/1, selective, none."""
+    r = layout.recompute
+    return "/".join(str(part) for part in (r.granularity, r.method, r.layers) if part is not None)
+
+
+def layout_words(layout: Layout) -> str:
+    """A layout in one line; what is 1 or off is left out."""
+    words = [f"TP {layout.tensor_parallel}", f"PP {layout.pipeline_parallel}", f"DP {layout.data_parallel}"]
+    for name, value in (
+        ("VPP", layout.virtual_pipeline),
+        ("CP", layout.context_parallel),
+        ("EP", layout.expert_parallel),
+    ):
+        if value > 1:
+            words.append(f"{name} {value}")
+    words += [
+        f"ZeRO {layout.zero_stage}",
+        f"MBS {layout.micro_batch_size}",
+        f"GAS {layout.gradient_accumulation_steps}",
+    ]
+    if layout.sequence_parallel:
+        words.append("SP")
+    if layout.recompute.granularity != "none":
+        words.append(f"recompute {recompute_words(layout)}")
+    return " ".join(words)
+
+
+def _show_reasons(plan: Plan) -> None:
+    show()
+    show("why number 1:" if plan.rank == 1 else "why:")
+    for reason in plan.reasons:
+        show(f"  {reason.text} [{reason.rule}]")
+    if plan.environment:
+        show("  needs " + " ".join(f"{k}={v}" for k, v in plan.environment.items()))
+
+
+def show_plan(plan: Plan) -> None:
+    """One layout in full: step by cause, memory by stage, reasons, what is not modelled."""
+    step, memory = plan.step, plan.memory
+    show(layout_words(plan.layout))
+    show(
+        f"step    {seconds_words(step.seconds)} ({seconds_words(step.low)} to {seconds_words(step.high)} in 9 of 10 cases), "
+        f"{step.model_tflops:.0f} model TFLOPS per GPU, {step.hardware_tflops:.0f} hardware, "
+        f"MFU {percent_words(step.mfu) if step.mfu is not None else '-'}, "
+        f"{step.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"
+    )
+    parts = [(words, getattr(step, name)) for name, words in _STEP_PARTS]
+    show("        " + " | ".join(f"{words} {seconds_words(s)}" for words, s in parts if s > 0))
+    risk = (
+        ""
+        if memory.oom_probability is None
+        else f", risk of running out {percent_words(memory.oom_probability)}"
+    )
+    show(
+        f"memory  {memory_words(plan)} GiB on the worst stage, allocated {memory.allocated_gib:.1f}, reserved "
+        f"{memory.reserved_gib:.1f}, peak in {memory.peak_phase.replace('_', '/')}{risk}"
+    )
+    names = [words for _, words in _MEMORY_PARTS]
+    rows = [[s.stage, *(f"{getattr(s, name):.1f}" for name, _ in _MEMORY_PARTS)] for s in memory.stages]
+    show_table(["stage", *names], rows, ",".join(str(i) for i in range(len(names) + 1)))
+    if memory.not_modelled:
+        show("not modelled: " + "; ".join(memory.not_modelled))
+    _show_reasons(plan)
+
+
+def sure_words(calibration: Calibration) -> str:
+    """What the numbers rest on and how far off they usually are."""
+    errors = []
+    for words, error, rows in (
+        ("step time", calibration.time_error, calibration.time_rows),
+        ("memory", calibration.memory_error, calibration.memory_rows),
+    ):
+        if error is not None:
+            errors.append(f"{words} {percent_words(error)} off on {rows} measured runs")
+    known = " and ".join(errors) if errors else "not held against measured runs on this kind of machine"
+    when = f", fitted {calibration.fitted_at}" if calibration.fitted_at else ""
+    return f"how sure: calibration {calibration.name}{when}: {known}. +- and ranges hold in 9 of 10 cases."

@@ -1,0 +1,147 @@
+"""Owns the application: themes, global keys, and moving from screen to screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib import import_module
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+
+from tui.draft import Drafting
+from tui.engine import Engine
+from tui.screens.home import Home
+from tui.themes import CYCLE, OURS, theme_for
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+# Screens by name; each module is imported when its screen is first opened.
+_SCREENS = {
+    "cluster": ("tui.screens.pick_step", "ClusterStep"),
+    "site": ("tui.screens.form_step", "SiteStep"),
+    "gpus": ("tui.screens.form_step", "GpusStep"),
+    "model": ("tui.screens.pick_step", "ModelStep"),
+    "training": ("tui.screens.form_step", "TrainingStep"),
+    "plan": ("tui.screens.plan", "PlanStep"),
+    "review": ("tui.screens.review", "ReviewStep"),
+    "monitor": ("tui.screens.monitor", "Monitor"),
+    "runs": ("tui.screens.runs", "Runs"),
+    "profiles": ("tui.screens.profiles", "Profiles"),
+    "clusters": ("tui.screens.clusters", "Clusters"),
+}
+
+
+def make_screen(name: str, *arguments: Any) -> Screen[None]:
+    """A new screen by its name."""
+    module, cls = _SCREENS[name]
+    screen: Screen[None] = getattr(import_module(module), cls)(*arguments)
+    return screen
+
+
+class GptTune(Drafting, App[int]):
+    """The wizard. Screens read the draft and change it through `put`; the engine decides everything."""
+
+    TITLE = "gpt-tune"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-normal"), (120, "-wide"), (160, "-huge")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (24, "-medium"), (34, "-tall")]  # noqa: RUF012
+    COMMANDS = {lambda: import_module("tui.palette").KeyCommands} | App.COMMANDS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "leave", "Quit", show=False, id="quit"),
+        Binding("ctrl+t", "next_theme", "Theme", show=False, id="theme"),
+    ]
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        super().__init__()
+        self.engine = engine or Engine()
+        self.typed = {}
+        self._asked_to_leave = 0.0
+        for theme in OURS:
+            self.register_theme(theme)
+        self.theme = "mono" if self.no_color else theme_for(os.environ)
+
+    @property
+    def letters(self) -> bool:
+        """Whether bars need letters, because colours are not there to tell parts apart."""
+        return self.no_color or self.theme == "mono"
+
+    def get_default_screen(self) -> Screen[None]:
+        return Home()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        yield SystemCommand("Quit", "Leave gpt-tune; running jobs go on", self.action_quit)
+        yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
+        yield SystemCommand("Help", "Keys and what this screen is for", self.action_help)
+
+    # --- moving
+
+    def open(self, name: str, *arguments: Any) -> None:
+        """Put a screen on top; Esc comes back to this one."""
+        self.push_screen(make_screen(name, *arguments))
+
+    def begin(self, draft: Any, keep: bool = False) -> None:
+        """Start the wizard with a draft; keep: it is the one at hand, with what was typed."""
+        self.set_draft(draft, fresh=not keep)
+        self.open("cluster")
+
+    def next_step(self, after: str) -> None:
+        """Open the wizard's next step that asks anything."""
+        steps = [s for s in self.steps() if not s.skip or s.id == after]
+        at = next((i for i, s in enumerate(steps) if s.id == after), -1)
+        if at + 1 < len(steps):
+            self.open(steps[at + 1].id)
+
+    def go_home(self) -> None:
+        """Close everything above the first screen."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+
+    # --- global keys
+
+    def action_help(self) -> None:
+        from tui.screens.dialogs import Help
+
+        if not isinstance(self.screen, Help):
+            self.push_screen(Help(self.screen, getattr(self.screen, "HELP_TEXT", "")))
+
+    def action_leave(self) -> None:
+        now = monotonic()
+        if now - self._asked_to_leave < 3:
+            self.exit(0)
+        self._asked_to_leave = now
+        self.notify("Press Ctrl+C again to quit. Running jobs go on.", markup=False)
+
+    def action_next_theme(self) -> None:
+        at = CYCLE.index(self.theme) if self.theme in CYCLE else -1
+        self.theme = CYCLE[(at + 1) % len(CYCLE)]
+        self.notify(f"Theme: {self.theme}", markup=False)
+
+    # --- profiles
+
+    def ask_profile_name(self) -> None:
+        """Save all choices so far under a name."""
+        from tui.screens.dialogs import Ask
+
+        self.push_screen(
+            Ask("Save these choices as a profile. Name:", self.draft.profile.name), self._save_profile
+        )
+
+    def _save_profile(self, name: str | None) -> None:
+        from gpt_tune.errors import UserError
+
+        if not name:
+            return
+        try:
+            path = self.engine.launch.save_profile(self.draft, name)
+        except UserError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        self.notify(f"Saved as {path}.", markup=False)
+
+
+def run_wizard() -> int:
+    """Open the wizard; the exit code of the command."""
+    return GptTune().run() or 0

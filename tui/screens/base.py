@@ -1,0 +1,65 @@
+"""Owns what every screen shares: the path at the top, the keys at the bottom, Esc, help. No content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from tui.widgets.keybar import KeyBar
+from tui.widgets.lines import Lines
+from tui.widgets.paint import Line, Span
+
+if TYPE_CHECKING:
+    from tui.app import GptTune
+
+
+class Page(Screen[None]):
+    """A full screen: path, body, keys. Subclasses give `body`, `path` and, where useful, HELP_TEXT."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "Back", id="back"),
+        Binding("question_mark,f1", "app.help", "Help", key_display="?", id="help"),
+    ]
+    DEFAULT_CSS = """
+    Page { layout: vertical; background: $background; }
+    Page > #path { height: 1; background: $panel; padding: 0 1; }
+    Page > #path:ansi { background: ansi_default; text-style: reverse; }
+    """
+    HELP_TEXT: ClassVar[str] = ""
+
+    @property
+    def tune(self) -> GptTune:
+        """The app, with its own type."""
+        return self.app  # type: ignore[return-value]
+
+    def path(self) -> Line:
+        return [("gpt-tune", "strong")]
+
+    def body(self) -> ComposeResult:
+        yield from ()
+
+    def compose(self) -> ComposeResult:
+        yield Lines(id="path")
+        yield from self.body()
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        self.update_path()
+
+    def update_path(self) -> None:
+        self.query_one("#path", Lines).show([self.path()])
+
+    def action_back(self) -> None:
+        self.app.pop_screen()
+
+
+def trail(parts: list[str], at: int) -> Line:
+    """`gpt-tune  Cluster › GPUs › Model`: the part at `at` is where the user is."""
+    line: list[Span] = [("gpt-tune", "strong"), ("  ", "")]
+    for i, part in enumerate(parts):
+        line.append((part, "key" if i == at else "" if i < at else "muted"))
+        line.append((" › ", "muted"))
+    return line[:-1]

@@ -1,0 +1,131 @@
+"""Owns the small windows over a screen: help, a yes/no question, one line to type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input
+
+from tui.widgets.fields import Entry
+from tui.widgets.keybar import KeyBar, key_words
+from tui.widgets.lines import Lines
+from tui.widgets.paint import Line
+
+_BOX = """
+    align: center middle; background: $background 60%;
+    & > Vertical {
+        width: 90%; max-width: 90; height: auto; max-height: 90%; padding: 1 2; background: $surface;
+        border: round $primary;
+    }
+    &:ansi { background: ansi_default; & > Vertical { border: round ansi_blue; background: ansi_default; } }
+"""
+
+
+class Help(ModalScreen[None]):
+    """Every key of the screen below, from the same bindings as the footer, and what the screen is for."""
+
+    DEFAULT_CSS = "Help {" + _BOX + " & Lines { max-height: 100%; } }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,f1,enter,q", "dismiss", "Close", key_display="Esc"),
+        Binding("down", "scroll(1)", "Down", show=False),
+        Binding("up", "scroll(-1)", "Up", show=False),
+    ]
+
+    def __init__(self, below: Screen[object], text: str) -> None:
+        super().__init__()
+        self._lines = help_lines(below, text)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Lines(self._lines, indent=14)
+        yield KeyBar()
+
+    def action_scroll(self, by: int) -> None:
+        self.query_one(Lines).scroll_relative(y=by, animate=False)
+
+
+def help_lines(screen: Screen[object], text: str) -> list[Line]:
+    """The text, then one line a binding: key, what it does."""
+    lines: list[Line] = [[(part, "")] for part in text.strip().split("\n")] if text else []
+    lines += [[], [("Keys here", "strong")]] if lines else [[("Keys here", "strong")]]
+    seen: set[str] = set()
+    for _, binding, enabled, _ in screen.active_bindings.values():
+        if binding.action in seen or not enabled or binding.system or not binding.description:
+            continue
+        seen.add(binding.action)
+        lines.append(
+            [(f"{key_words(screen.app, binding):>12}  ", "key"), (binding.tooltip or binding.description, "")]
+        )
+    lines.append(
+        [(f"{'^p':>12}  ", "key"), ("Command palette: everything that can be done here, by name", "")]
+    )
+    lines.append([(f"{'Ctrl+C':>12}  ", "key"), ("Quit; running jobs go on", "")])
+    return lines
+
+
+class Confirm(ModalScreen[bool]):
+    """A question answered by Enter/y or Esc/n. The dangerous answer is never the default."""
+
+    DEFAULT_CSS = "Confirm {" + _BOX + "}"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No", key_display="n"),
+    ]
+
+    def __init__(self, question: str, detail: str = "") -> None:
+        super().__init__()
+        self._question = question
+        self._detail = detail
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Lines(
+                [
+                    [(self._question, "strong")],
+                    [(self._detail, "muted")],
+                    [],
+                    [("y ", "key"), ("yes   ", ""), ("n ", "key"), ("no", "")],
+                ]
+            )
+        yield KeyBar()
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Ask(ModalScreen["str | None"]):
+    """One line of text. `check` gives a sentence while what is typed will not do."""
+
+    DEFAULT_CSS = "Ask {" + _BOX + " & Entry { margin: 1 0; } }"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back", key_display="Esc")]
+
+    def __init__(
+        self, question: str, text: str = "", check: Callable[[str], str | None] | None = None
+    ) -> None:
+        super().__init__()
+        self._question = question
+        self._text = text
+        self._check = check or (lambda _: None)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Lines([[(self._question, "strong")]])
+            yield Entry(self._text)
+            yield Lines(id="wrong")
+        yield KeyBar()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self.query_one("#wrong", Lines).say(self._check(event.value) or "", "bad")
+
+    @on(Input.Submitted)
+    def _done(self, event: Input.Submitted) -> None:
+        event.stop()
+        if event.value.strip() and self._check(event.value) is None:
+            self.dismiss(event.value.strip())

@@ -1,0 +1,110 @@
+"""Owns the first screen: what one can do, what was found here, and one suggested next step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from tui.screens.base import Page
+from tui.tasks import Tasks
+from tui.widgets.columns import Column
+from tui.widgets.lines import Lines
+from tui.widgets.paint import Cell, Line
+from tui.widgets.rows import Row, RowList
+
+if TYPE_CHECKING:
+    from gpt_tune.errors import UserError
+    from tui.look import Found
+
+MENU = (
+    ("new", "New run", "plan, check and submit a training job"),
+    ("last", "Continue", "with the choices made last time"),
+    ("runs", "Runs", "what runs now, and what has run"),
+    ("profiles", "Profiles", "saved and ready-made sets of choices"),
+    ("clusters", "Clusters", "partitions, nodes and GPUs"),
+)
+
+
+class Home(Tasks, Page):
+    """The menu. Words beside each line are filled in once the engine has looked around."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "menu('new')", "New run", show=False),
+        Binding("r", "menu('runs')", "Runs", show=False),
+        Binding("p", "menu('profiles')", "Profiles", show=False),
+        Binding("q,escape", "app.quit", "Quit", key_display="q"),
+    ]
+    DEFAULT_CSS = """
+    Home > #hello { margin: 1 2; height: auto; }
+    Home > #menu { margin: 0 1; height: auto; max-height: 8; }
+    Home > #found { margin: 1 2 0 2; height: 1fr; }
+    """
+    KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Open"}
+    HELP_TEXT = (
+        "gpt-tune plans a parallel layout for a model on your GPUs, writes and submits the Slurm job,\n"
+        "and charts what it does against what was predicted."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: Found | None = None
+        self._wanted = ""
+
+    def body(self) -> ComposeResult:
+        yield Lines([[("Plan, submit and watch LLM training jobs.", "strong")]], id="hello")
+        yield RowList([Column("", least=14), Column("", grow=True)], menu_rows({}), header=False, id="menu")
+        yield Lines([[("Looking around…", "muted")]], id="found", indent=2)
+
+    def path(self) -> Line:
+        return [("gpt-tune", "strong")]
+
+    def on_screen_resume(self) -> None:
+        self.call_after_refresh(self._look)
+
+    def _look(self) -> None:
+        from tui.look import look
+
+        engine, draft = self.tune.engine, self.tune.draft if self.tune.has_draft else None
+        self.run_task("look", lambda: look(engine, draft), self._looked)
+
+    def _looked(self, found: Found) -> None:
+        self._found = found
+        self.query_one("#menu", RowList).show_rows(menu_rows(found.words))
+        self.query_one("#found", Lines).show(found.lines)
+        if self._wanted:
+            wanted, self._wanted = self._wanted, ""
+            self.action_menu(wanted)
+
+    def task_failed(self, error: UserError) -> None:
+        self._wanted = ""
+        self.query_one("#found", Lines).show([[("! ", "bad"), (error.message, "bad")], [(error.hint, "")]])
+
+    @on(RowList.Chosen)
+    def _chosen(self, event: RowList.Chosen) -> None:
+        event.stop()
+        self.action_menu(event.key)
+
+    def action_menu(self, what: str) -> None:
+        """Open what was chosen; before the look around has ended, as soon as it has."""
+        if what in ("runs", "profiles", "clusters"):
+            self.tune.open(what)
+        elif self._found is None:
+            self._wanted = what
+        elif what == "new":
+            self.tune.begin(self._found.fresh)
+        elif self._found.last is not None:
+            self.tune.begin(self._found.last, keep=True)
+        else:
+            self.tune.begin(self._found.fresh)
+
+
+def menu_rows(words: dict[str, str]) -> list[Row]:
+    """The menu with what was found beside each line."""
+    rows: list[Row] = []
+    for key, title, what in MENU:
+        cell: Cell = [(words.get(key, what), "muted")]
+        rows.append(Row(key, (title, cell)))
+    return rows

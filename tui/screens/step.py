@@ -1,0 +1,73 @@
+"""Owns what the wizard's steps share: the question, the live summary, Enter to go on, saving a profile."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from gpt_tune.errors import UserError
+from tui.screens.base import Page, trail
+from tui.tasks import Tasks
+from tui.widgets.lines import Lines
+from tui.widgets.paint import Line
+from tui.widgets.summary import Summary
+
+
+class StepPage(Tasks, Page):
+    """One step. `content` yields the body; `ready` says whether Enter may go on."""
+
+    CSS_PATH = "../styles/step.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Next", id="next"),
+        Binding(
+            "f2", "save_profile", "Save profile", tooltip="Save all choices so far as a profile", id="save"
+        ),
+    ]
+
+    step: ClassVar[str] = ""
+    question: ClassVar[str] = ""
+
+    def path(self) -> Line:
+        steps = [s for s in self.tune.steps() if not s.skip]
+        at = next((i for i, s in enumerate(steps) if s.id == self.step), 0)
+        return trail([s.title for s in steps] + ["Monitor"], at)
+
+    def content(self) -> ComposeResult:
+        yield from ()
+
+    def body(self) -> ComposeResult:
+        yield Lines([[(self.question, "strong")]], id="question")
+        yield from self.content()
+        yield Lines(id="help", indent=2)
+        yield Summary(id="summary")
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.show_summary()
+
+    def on_screen_resume(self) -> None:
+        self.update_path()
+        self.show_summary()
+
+    def show_summary(self) -> None:
+        """What is chosen so far and what it implies, kept current."""
+        self.query_one("#summary", Summary).show_parts(self.tune.summary())
+
+    def say(self, text: str, role: str = "muted") -> None:
+        """One sentence where the help stands."""
+        self.query_one("#help", Lines).say(text, role)
+
+    def task_failed(self, error: UserError) -> None:
+        self.query_one("#help", Lines).show([[("! ", "bad"), (error.message, "bad")], [(error.hint, "")]])
+
+    def ready(self) -> bool:
+        return True
+
+    def action_next(self) -> None:
+        if self.ready():
+            self.tune.next_step(self.step)
+
+    def action_save_profile(self) -> None:
+        self.tune.ask_profile_name()

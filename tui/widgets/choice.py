@@ -1,0 +1,91 @@
+"""Owns a one-line choice: the arrow keys, a first letter or the space bar change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.reactive import reactive
+from textual.strip import Strip
+
+from tui.widgets.paint import Painted, fit
+
+
+class Choice(Painted, can_focus=True):
+    """`‹ cosine ›  2 of 4`: one of a few values, always exactly one."""
+
+    DEFAULT_CSS = """
+    Choice { height: 1; background: $surface; }
+    Choice:focus { background: $block-cursor-background; color: $block-cursor-foreground; }
+    Choice:ansi:focus { text-style: reverse; background: ansi_default; color: ansi_default; }
+    Choice:nocolor:focus { text-style: reverse; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "turn(-1)", "Previous", show=False),
+        Binding("right,space", "turn(1)", "Change", key_display="←→"),
+    ]
+
+    at: reactive[int] = reactive(0, always_update=False)
+
+    @dataclass
+    class Changed(Message):
+        choice: Choice
+        value: str
+
+        @property
+        def control(self) -> Choice:
+            return self.choice
+
+    def __init__(self, options: Sequence[tuple[str, str]], value: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._options = tuple(options) or ((value, value),)
+        self.set_reactive(Choice.at, self._index(value))
+
+    @property
+    def value(self) -> str:
+        return self._options[self.at][0]
+
+    def show_value(self, value: str) -> None:
+        """Show a value without announcing a change."""
+        with self.prevent(Choice.Changed):
+            self.at = self._index(value)
+
+    def _index(self, value: str) -> int:
+        return next((i for i, (known, _) in enumerate(self._options) if known == value), 0)
+
+    def action_turn(self, by: int) -> None:
+        self.at = (self.at + by) % len(self._options)
+
+    def watch_at(self) -> None:
+        self.refresh()
+        self.post_message(self.Changed(self, self.value))
+
+    def on_key(self, event: events.Key) -> None:
+        letter = event.character or ""
+        if not letter.isalnum():
+            return
+        count = len(self._options)
+        for step in range(1, count + 1):
+            index = (self.at + step) % count
+            if self._options[index][1].lower().startswith(letter.lower()):
+                self.at = index
+                event.stop()
+                return
+
+    def on_click(self, event: events.Click) -> None:
+        self.action_turn(-1 if event.x < 2 else 1)
+
+    def render_line(self, y: int) -> Strip:
+        if y:
+            return self.paint([], self.size.width)
+        count = f" {self.at + 1} of {len(self._options)} "
+        if len(self._options) == 1:
+            return self.paint([(" " + self._options[0][1], "")], self.size.width)
+        room = max(self.size.width - len(count) - 4, 4)
+        label = fit(self._options[self.at][1], room)
+        over = "" if self.has_focus else "muted"
+        return self.paint([("‹ ", ""), *label, (" ›", ""), (count, over)], self.size.width)

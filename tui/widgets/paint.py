@@ -1,0 +1,166 @@
+"""Owns how text with a meaning becomes styled terminal cells. No markup is ever parsed here.
+
+A line is a sequence of (text, role) spans; a role is a word ("bad", "muted") that the theme colours.
+Whatever comes from a user, a log or a cluster passes `clean`, so no control sequence reaches the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+from textual.widget import Widget
+
+Span = tuple[str, str]
+Line = Sequence[Span]
+Cell = str | Line
+
+_HIDDEN = {0x00AD, 0x061C, 0xFEFF, *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070)}
+_TABLE: dict[int, str | None] = {
+    **dict.fromkeys((*range(32), *range(127, 160)), "�"),
+    0x09: "    ",
+    **dict.fromkeys(_HIDDEN),
+}
+
+ROLES = (
+    "muted", "good", "warn", "bad", "accent", "strong", "head", "key", "cursor", "idle-cursor", "match",
+    "part-0", "part-1", "part-2", "part-3", "part-4", "part-5", "part-6", "part-7", "unsure",
+)  # fmt: skip
+
+
+def clean(text: str) -> str:
+    """The text with control, escape and direction characters made harmless."""
+    return text if text.isprintable() else text.translate(_TABLE)
+
+
+def spans(cell: Cell, role: str = "") -> Line:
+    """A cell as spans; a bare string takes `role`."""
+    return [(cell, role)] if isinstance(cell, str) else cell
+
+
+def line_width(line: Line) -> int:
+    """Terminal cells a line takes."""
+    return sum(cell_len(text) for text, _ in line)
+
+
+def text_of(line: Line) -> str:
+    return "".join(text for text, _ in line)
+
+
+def fit(cell: Cell, width: int, align: str = "left", role: str = "") -> list[Span]:
+    """A cell cut (with an ellipsis) or padded to exactly `width` terminal cells."""
+    line = [(clean(text), span_role) for text, span_role in spans(cell, role)]
+    used = line_width(line)
+    if used <= width:
+        pad = (" " * (width - used), role)
+        return [pad, *line] if align == "right" else [*line, pad]
+    line = _cut(line, width)
+    return [*line, (" " * (width - line_width(line)), role)]
+
+
+def _cut(line: list[Span], width: int) -> list[Span]:
+    kept: list[Span] = []
+    left = width - 1
+    for text, role in line:
+        size = cell_len(text)
+        if size > left:
+            return [*kept, (set_cell_size(text, max(left, 0)).rstrip() + "…", role)] if width > 0 else []
+        kept.append((text, role))
+        left -= size
+    return kept
+
+
+def wrap(line: Line, width: int, indent: int = 0) -> list[list[Span]]:
+    """The line broken at blanks to fit `width`; further lines start `indent` cells in."""
+    if width <= indent + 1:
+        return [fit(line, max(width, 0))]
+    rows: list[list[Span]] = [[]]
+    used = 0
+    for text, role in line:
+        for word in _words(clean(text)):
+            size = cell_len(word)
+            if used + len(word.rstrip()) > width and used > indent:
+                rows.append([(" " * indent, "")])
+                used, word = indent, word.lstrip()
+                size = cell_len(word)
+            while size > width - indent and used + size > width:
+                head = set_cell_size(word, width - used).rstrip()
+                rows[-1].append((head, role))
+                rows.append([(" " * indent, "")])
+                word, used = word[len(head) :], indent
+                size = cell_len(word)
+            rows[-1].append((word, role))
+            used += size
+    return rows
+
+
+def _words(text: str) -> Iterable[str]:
+    start = 0
+    while start < len(text):
+        stop = text.find(" ", start)
+        while 0 <= stop < len(text) - 1 and text[stop + 1] == " ":
+            stop += 1
+        stop = len(text) if stop < 0 else stop + 1
+        yield text[start:stop]
+        start = stop
+
+
+class Painted(Widget):
+    """A widget that draws spans itself. Roles are coloured by the theme through component classes."""
+
+    COMPONENT_CLASSES = {f"painted--{role}" for role in ROLES}  # noqa: RUF012  # Textual's own contract
+    DEFAULT_CSS = """
+    Painted {
+        & > .painted--muted { color: $foreground 62%; }
+        & > .painted--good { color: $text-success; }
+        & > .painted--warn { color: $text-warning; }
+        & > .painted--bad { color: $text-error; text-style: bold; }
+        & > .painted--accent { color: $text-accent; }
+        & > .painted--strong { text-style: bold; }
+        & > .painted--head { color: $foreground 62%; text-style: bold; }
+        & > .painted--key { color: $text-accent; text-style: bold; }
+        & > .painted--cursor { background: $block-cursor-background; color: $block-cursor-foreground; }
+        & > .painted--idle-cursor { background: $surface-lighten-2; }
+        & > .painted--match { background: $warning; color: $background; }
+        & > .painted--part-0 { color: $primary; }
+        & > .painted--part-1 { color: $warning; }
+        & > .painted--part-2 { color: $success; }
+        & > .painted--part-3 { color: $secondary; }
+        & > .painted--part-4 { color: $accent; }
+        & > .painted--part-5 { color: $error; }
+        & > .painted--part-6 { color: $primary-lighten-2; }
+        & > .painted--part-7 { color: $foreground 62%; }
+        & > .painted--unsure { color: $foreground 45%; }
+        &:ansi {
+            & > .painted--muted { color: ansi_default; text-style: dim; }
+            & > .painted--head { color: ansi_default; text-style: bold; }
+            & > .painted--unsure { color: ansi_default; text-style: dim; }
+            & > .painted--part-7 { color: ansi_default; }
+            & > .painted--part-6 { color: ansi_bright_blue; }
+            & > .painted--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
+            & > .painted--idle-cursor { background: ansi_default; text-style: bold; }
+            & > .painted--match { background: ansi_default; text-style: reverse; }
+        }
+        &:nocolor {
+            & > .painted--cursor { text-style: reverse; }
+            & > .painted--match { text-style: reverse; }
+        }
+    }
+    """
+
+    def role_style(self, role: str) -> Style:
+        """The style of a role in this widget and theme; an empty role is the widget's own text."""
+        return self.get_component_rich_style(f"painted--{role}") if role else self.rich_style
+
+    def paint(self, line: Line, width: int, over: str = "") -> Strip:
+        """A line as a strip exactly `width` cells wide. `over`: one role for the whole row (a cursor)."""
+        base = self.role_style(over)
+        segments = [
+            Segment(clean(text), base if over or not role else self.role_style(role))
+            for text, role in line
+            if text
+        ]
+        return Strip(segments).adjust_cell_length(width, base)

@@ -1,0 +1,281 @@
+"""Owns how a plan is said: table rows, the detail of one, two compared, what was rejected. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpt_tune.layouts.layout import Layout, Recompute
+from gpt_tune.memory.types import MemoryEstimate, StageMemory
+from gpt_tune.planner.types import Plan, Problem, Rejected
+from gpt_tune.timing.types import StepEstimate
+from gpt_tune.words import percent_words, seconds_words
+from tui.widgets.bars import Part, against_limit, legend, stacked
+from tui.widgets.columns import Column
+from tui.widgets.knobs import Knob
+from tui.widgets.paint import Cell, Line, Span
+from tui.widgets.rows import Row
+from tui.widgets.words import three
+
+COLUMNS = (
+    Column("#", "right"),
+    Column("TP", "right"),
+    Column("PP", "right"),
+    Column("DP", "right"),
+    Column("ZeRO", "right"),
+    Column("MBS", "right"),
+    Column("recompute"),
+    Column("step s", "right"),
+    Column("MFU", "right"),
+    Column("GiB per GPU", drop=1),
+    Column("why", drop=2, grow=True, least=12),
+)
+GAUGE = 10  # cells of the memory bar in the table
+
+STEP_PARTS = (
+    ("compute", "compute", "C"),
+    ("TP", "tensor_parallel", "T"),
+    ("CP", "context_parallel", "X"),
+    ("EP", "expert_parallel", "E"),
+    ("bubble", "pipeline_bubble", "B"),
+    ("PP", "pipeline_p2p", "P"),
+    ("DP", "data_parallel", "D"),
+    ("optimizer", "optimizer", "O"),
+    ("other", "other", "o"),
+)
+
+
+def recompute_words(recompute: Recompute) -> str:
+    """`none`, `selective`, `full/1`, `block/4`."""
+    if recompute.granularity != "full":
+        return recompute.granularity
+    name = "full" if recompute.method != "block" else "block"
+    return f"{name}/{recompute.layers}" if recompute.layers else name
+
+
+def layout_words(layout: Layout) -> str:
+    """A layout in one short line."""
+    words = [f"TP {layout.tensor_parallel}", f"PP {layout.pipeline_parallel}", f"DP {layout.data_parallel}"]
+    words += [f"CP {layout.context_parallel}"] if layout.context_parallel > 1 else []
+    words += [f"EP {layout.expert_parallel}"] if layout.expert_parallel > 1 else []
+    words += [f"VP {layout.virtual_pipeline}"] if layout.virtual_pipeline > 1 else []
+    words += [f"ZeRO-{layout.zero_stage}", f"MBS {layout.micro_batch_size}"]
+    return "  ".join([*words, f"recompute {recompute_words(layout.recompute)}"])
+
+
+def table_row(plan: Plan, key: str, mark: str = "") -> Row:
+    layout, step, memory = plan.layout, plan.step, plan.memory
+    spread = max(step.high - step.seconds, step.seconds - step.low)
+    cells: tuple[Cell, ...] = (
+        mark or str(plan.rank),
+        str(layout.tensor_parallel),
+        str(layout.pipeline_parallel),
+        str(layout.data_parallel),
+        str(layout.zero_stage),
+        str(layout.micro_batch_size),
+        recompute_words(layout.recompute),
+        [(three(step.seconds), "strong"), (f" ±{short(spread)}", "muted")],
+        "?" if step.mfu is None else percent_words(step.mfu),
+        [(f"{memory.device_gib:>3.0f} ", ""), *gauge(memory)],
+        [(plan.reasons[0].text if plan.reasons else "", "muted")],
+    )
+    return Row(key, cells)
+
+
+def gauge(memory: MemoryEstimate) -> Line:
+    """Memory against the limit in a few cells, with a word where it is likely not to fit."""
+    part = [Part("memory", memory.device_gib, "m")]
+    line = list(against_limit(part, memory.high_gib, memory.limit_gib, GAUGE))
+    risk = memory.oom_probability
+    return [*line, (" tight", "warn")] if risk is not None and risk > 0.2 else line
+
+
+def short(value: float) -> str:
+    """An uncertainty with one significant figure: .2, 12, 0.03."""
+    text = f"{value:.1g}" if value < 10 else f"{value:.0f}"
+    return text[1:] if text.startswith("0.") else text
+
+
+def detail(plan: Plan, width: int, letters: bool, every_stage: bool) -> list[Line]:
+    """Step time by cause, memory by stage, reasons with their rule."""
+    lines: list[Line] = []
+    lines += _step_lines(plan.step, width, letters)
+    lines += _memory_lines(plan.memory, width, letters, every_stage)
+    for i, reason in enumerate(plan.reasons):
+        lines.append(
+            [
+                ("why     " if i == 0 else "        ", "head"),
+                (reason.text, ""),
+                (f"  [{reason.rule}]", "muted"),
+            ]
+        )
+    for name in plan.memory.not_modelled:
+        lines.append([("        ", ""), (f"not in the estimate: {name}", "muted")])
+    return lines
+
+
+def _step_lines(step: StepEstimate, width: int, letters: bool) -> list[Line]:
+    parts = step_parts(step)
+    span = f"{seconds_words(step.low)} to {seconds_words(step.high)}"
+    said = f"{seconds_words(step.seconds)}, {span} in 9 of 10 cases"
+    speed = f"{step.model_tflops:.0f} model TFLOPS, {step.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"
+    return [
+        [("step    ", "head"), *stacked(parts, max(width - 10, 10), letters=letters)],
+        [("        ", ""), *legend(parts, "s", letters)],
+        [("        ", ""), (f"{said}; {speed}", "muted")],
+    ]
+
+
+def step_parts(step: StepEstimate) -> list[Part]:
+    return [Part(name, getattr(step, key), letter) for name, key, letter in STEP_PARTS]
+
+
+def memory_parts(stage: StageMemory) -> list[Part]:
+    return [
+        Part("states", stage.parameters + stage.gradients + stage.optimizer, "S"),
+        Part("activations", stage.activations, "A"),
+        Part("logits", stage.logits, "L"),
+        Part("buffers", stage.buffers + stage.transient, "B"),
+        Part("outside", stage.reserved_gap + stage.context, "o"),
+    ]
+
+
+def _memory_lines(memory: MemoryEstimate, width: int, letters: bool, every_stage: bool) -> list[Line]:
+    lines: list[Line] = []
+    spread = memory.high_gib / memory.device_gib if memory.device_gib else 1.0
+    for i, stage in enumerate(shown_stages(memory.stages, every_stage)):
+        bar = against_limit(
+            memory_parts(stage), stage.total * spread, memory.limit_gib, max(width - 30, 10), letters
+        )
+        lines.append(
+            [
+                ("memory  " if i == 0 else "        ", "head"),
+                (f"stage {stage.stage:<3}", ""),
+                *bar,
+                (f" {stage.total:.0f} GiB", ""),
+            ]
+        )
+    worst = max(memory.stages, key=lambda s: s.total, default=None)
+    if worst is not None:
+        lines.append([("        ", ""), *legend(memory_parts(worst), "GiB", letters)])
+    lines.append([("        ", ""), *_limit_words(memory)])
+    return lines
+
+
+def shown_stages(stages: Sequence[StageMemory], every: bool) -> list[StageMemory]:
+    """First, fullest and last stage, unless there is room for all."""
+    if every or len(stages) <= 3:
+        return list(stages)
+    worst = max(stages, key=lambda s: s.total)
+    return sorted({s.stage: s for s in (stages[0], worst, stages[-1])}.values(), key=lambda s: s.stage)
+
+
+def _limit_words(memory: MemoryEstimate) -> Line:
+    span = f"{memory.device_gib:.0f} GiB, {memory.low_gib:.0f} to {memory.high_gib:.0f} in 9 of 10 cases"
+    if memory.limit_gib is None:
+        return [(f"{span}; this GPU's memory is not known", "muted")]
+    risk = memory.oom_probability or 0.0
+    role = "bad" if risk > 0.5 else "warn" if risk > 0.2 else "muted"
+    return [
+        (f"{span}; ┃ limit {memory.limit_gib:.0f} GiB; ", "muted"),
+        (f"risk of running out {percent_words(risk)}", role),
+    ]
+
+
+def rejected_rows(rejected: Sequence[Rejected]) -> list[Row]:
+    return [
+        Row(
+            str(i),
+            (
+                layout_words(r.layout),
+                [(r.text, ""), (f"  [{r.rule}]", "muted")],
+                [(f"→ {r.fix}" if r.fix else "", "good")],
+            ),
+        )
+        for i, r in enumerate(rejected)
+    ]
+
+
+REJECTED_COLUMNS = (
+    Column("layout", most=44),
+    Column("why not", grow=True, least=24),
+    Column("instead", drop=1, most=40),
+)
+
+
+def rejected_lines(rejected: Rejected) -> list[Line]:
+    return [
+        [(layout_words(rejected.layout), "strong")],
+        [("why not ", "head"), (rejected.text, ""), (f"  [{rejected.rule}]", "muted")],
+        [("instead ", "head"), (rejected.fix or "nothing nearby", "good")],
+    ]
+
+
+def problem_lines(problems: Sequence[Problem]) -> list[Line]:
+    lines: list[Line] = []
+    for problem in problems:
+        lines.append([("! ", "bad"), (problem.text, "bad"), (f"  [{problem.rule}]", "muted")])
+        lines += [[("  instead: ", "muted"), (problem.fix, "good")]] if problem.fix else []
+    return lines
+
+
+def compared(a: Plan, b: Plan, names: tuple[str, str]) -> list[Line]:
+    """Two plans side by side, with the difference said."""
+    lines: list[Line] = [[(f"{'':14}{names[0]:>14}{names[1]:>14}", "head"), ("   difference", "head")]]
+    for name, x, y in _compared_words(a, b):
+        lines.append(
+            [(f"{name:<14}", "muted"), (f"{x:>14}{y:>14}", ""), ("   differs" if x != y else "", "muted")]
+        )
+    for name, v, w, unit in _compared_numbers(a, b):
+        if v or w:
+            lines.append(
+                [(f"{name:<14}", "muted"), (f"{three(v):>14}{three(w):>14}", ""), *_difference(v, w, unit)]
+            )
+    return lines
+
+
+def _compared_words(a: Plan, b: Plan) -> list[tuple[str, str, str]]:
+    pairs = [("layout", a.layout, b.layout)]
+    out: list[tuple[str, str, str]] = []
+    for _, x, y in pairs:
+        out += [
+            (
+                "TP / PP / DP",
+                *(f"{p.tensor_parallel} / {p.pipeline_parallel} / {p.data_parallel}" for p in (x, y)),
+            ),  # type: ignore[list-item]
+            ("ZeRO / MBS", *(f"{p.zero_stage} / {p.micro_batch_size}" for p in (x, y))),  # type: ignore[list-item]
+            ("recompute", recompute_words(x.recompute), recompute_words(y.recompute)),
+        ]
+    return out
+
+
+def _compared_numbers(a: Plan, b: Plan) -> list[tuple[str, float, float, str]]:
+    out = [("step", a.step.seconds, b.step.seconds, "s")]
+    out += [
+        (f"  {p.name}", p.value, q.value, "s")
+        for p, q in zip(step_parts(a.step), step_parts(b.step), strict=True)
+    ]
+    out += [
+        ("TFLOPS", a.step.model_tflops, b.step.model_tflops, ""),
+        ("GPU memory", a.memory.device_gib, b.memory.device_gib, "GiB"),
+    ]
+    return out
+
+
+def _difference(v: float, w: float, unit: str) -> list[Span]:
+    delta = w - v
+    share = f" ({100 * delta / v:+.0f} %)" if v else ""
+    return [(f"   {delta:+.3g} {unit}{share}" if abs(delta) > 1e-9 else "   same", "muted")]
+
+
+def knobs_of(layout: Layout) -> list[Knob]:
+    """The numbers one can turn; keys are the planner's."""
+    knobs = [
+        Knob("tensor_parallel", "TP", str(layout.tensor_parallel)),
+        Knob("pipeline_parallel", "PP", str(layout.pipeline_parallel)),
+        Knob("context_parallel", "CP", str(layout.context_parallel)),
+        Knob("zero_stage", "ZeRO", str(layout.zero_stage)),
+        Knob("micro_batch_size", "MBS", str(layout.micro_batch_size)),
+        Knob("recompute", "recompute", recompute_words(layout.recompute)),
+        Knob("sequence_parallel", "SP", "on" if layout.sequence_parallel else "off"),
+    ]
+    return knobs

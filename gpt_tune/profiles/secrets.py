@@ -10,7 +10,7 @@ from gpt_tune.errors import UserError
 
 # Names of things that open doors. "tokenizer", "tokens" and "..._FILE" are none.
 _NAME = re.compile(
-    r"(?:^|[_\-.])(?:token|secret|passw(?:or)?d|api_?key|access_?key(?:_?id)?|private_?key|credentials?)(?:$|[_\-.])"
+    r"(?:^|[_\-.])(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key(?:[_-]?id)?|private[_-]?key|credentials?)(?:$|[_\-.])"
     r"|apikey|secretkey|accesskey",
     re.IGNORECASE,
 )
@@ -22,7 +22,7 @@ _VALUE = re.compile(
     r"|\beyJ[\w\-]{10,}\.[\w\-]{10,}\.|-----BEGIN [A-Z ]*PRIVATE KEY|[a-z]+://[^/\s:@]+:[^/\s@$]+@"
 )
 # NAME=value or --name value inside a command line or script argument.
-_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=([^\s]+)")
+_ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=([^\s,;]+)")
 _OPTION = re.compile(r"--?([A-Za-z][A-Za-z0-9\-_]*)[= ]+([^\s]+)")
 
 

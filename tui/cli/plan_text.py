@@ -139,7 +139,8 @@ def show_plan(plan: Plan) -> None:
     step, memory = plan.step, plan.memory
     show(layout_words(plan.layout))
     show(
-        f"step    {seconds_words(step.seconds)} ({seconds_words(step.low)} to {seconds_words(step.high)} in 9 of 10 cases), "
+        f"step    {seconds_words(step.seconds)} "
+        f"({seconds_words(step.low)} to {seconds_words(step.high)} in 9 of 10 cases), "
         f"{step.model_tflops:.0f} model TFLOPS per GPU, {step.hardware_tflops:.0f} hardware, "
         f"MFU {percent_words(step.mfu) if step.mfu is not None else '-'}, "
         f"{step.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"

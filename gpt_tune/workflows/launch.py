@@ -1,0 +1,156 @@
+"""Owns the way from a profile to a job: site, cluster, plan, files, submission. Every face goes this way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpt_tune import clusters, jobs, planner, recipes
+from gpt_tune.errors import UserError
+from gpt_tune.jobs import RunRecord
+from gpt_tune.ledger import Ledger
+from gpt_tune.planner.types import Plan, PlanRequest
+from gpt_tune.profiles import sites
+from gpt_tune.profiles.schema import Profile, Site
+from gpt_tune.recipes.base import JobSpec, Rendered
+from gpt_tune.schedulers.base import Cluster, Scheduler
+from gpt_tune.workflows.draft import Draft
+from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
+from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A job with everything decided and nothing written yet.
+
+    warnings: sentences the user should read first. gpu_hours: None when nobody can tell.
+    """
+
+    spec: JobSpec
+    rendered: Rendered
+    scheduler: Scheduler
+    cluster: Cluster
+    plan: Plan | None
+    warnings: tuple[str, ...]
+    gpu_hours: float | None
+
+
+def prepare(
+    profile: Profile,
+    plan: Plan | None = None,
+    cluster: Cluster | None = None,
+    site: Site | None = None,
+    run_dir: str | None = None,
+) -> Launch:
+    """Decide and render everything. UserError or SchedulerError says what is in the way; nothing is written.
+
+    plan: a layout chosen before, else the planner's first. cluster and site: where they are known already.
+    run_dir: another run folder than a new one under the site's.
+    """
+    scheduler = clusters.connect(profile.cluster or None)
+    found = cluster or scheduler.discover()
+    full_site, warnings = _site(profile, found, site)
+    machine = machine_of(profile, full_site, found)
+    _refuse_what_cannot_run(profile, found, machine)
+    request = _question(profile, full_site, found)
+    chosen = plan or _best_plan(request)
+    settled = _settled(profile, found, machine, full_site)
+    spec = jobs.prepare(settled, full_site, found, chosen, run_dir=run_dir)
+    rendered = recipes.render(spec)
+    return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(profile, request, chosen))
+
+
+def submit(launch: Launch, ledger: Ledger | None = None) -> RunRecord:
+    """Write the files and submit, once."""
+    return jobs.submit(launch.spec, launch.rendered, launch.scheduler, ledger or Ledger.open())
+
+
+def preview(draft: Draft) -> Launch:
+    """What submitting a draft would write, and what it would cost."""
+    return prepare(_profile(draft), draft.plan, draft.cluster, draft.site)
+
+
+def launch_draft(draft: Draft, ledger: Ledger | None = None) -> RunRecord:
+    """Submit a draft of the wizard."""
+    return submit(preview(draft), ledger)
+
+
+def _profile(draft: Draft) -> Profile:
+    if draft.plan_only:
+        raise UserError(
+            "This run is for planning only: it names no cluster to submit to.",
+            "Choose a cluster, or save the profile.",
+        )
+    return draft.profile
+
+
+def _site(profile: Profile, cluster: Cluster, given: Site | None) -> tuple[Site, tuple[str, ...]]:
+    """The cluster's site with the profile's own settings over it, and a warning when it is a guess."""
+    kept = given or sites.load(cluster.name)
+    merged = sites.merge(kept or sites.guess(cluster), profile.site)
+    merged = replace(
+        merged, cluster=cluster.name, scheduler="local" if cluster.scheduler == "local" else "slurm"
+    )
+    for sentence in sites.problems(merged):
+        raise UserError(sentence, f"Set it with `gpt-tune site {cluster.name} --set KEY=VALUE`.")
+    if kept is None and not profile.site.run_root and cluster.scheduler != "local":
+        return merged, (
+            f"The site of {cluster.name} is not known yet; the run folder {merged.run_root} is a guess "
+            f"(`gpt-tune site {cluster.name} --save` keeps it, --set run_root=/path changes it).",
+        )
+    return merged, ()
+
+
+def _refuse_what_cannot_run(profile: Profile, cluster: Cluster, machine: Machine) -> None:
+    for sentence in recipes.get(profile.recipe).problems(profile):
+        raise UserError(sentence, "")
+    if needs_plan(profile.recipe) and not has_gpus(cluster, machine.partition):
+        where = f"partition {machine.partition.name} of {cluster.name}" if machine.partition else cluster.name
+        raise UserError(
+            f"{profile.recipe} needs GPUs, and {where} has none.",
+            "Choose another partition or cluster, or try the job with recipe=smoke.",
+        )
+    partition = machine.partition
+    if partition is not None and partition.gpus_total and machine.gpus > partition.gpus_total:
+        raise UserError(
+            f"{machine.gpus} GPUs are more than partition {partition.name} has ({partition.gpus_total}).",
+            f"Ask for at most {partition.gpus_total}.",
+        )
+
+
+def _question(profile: Profile, site: Site, cluster: Cluster) -> PlanRequest | None:
+    return plan_request(profile, site, cluster, top=1) if needs_plan(profile.recipe) else None
+
+
+def _best_plan(request: PlanRequest | None) -> Plan | None:
+    if request is None:
+        return None
+    result = planner.search(request)
+    if result.plans:
+        return result.plans[0]
+    near = result.rejected[0] if result.rejected else None
+    raise UserError(
+        f"No layout of {request.model.id} fits {request.gpus} {request.node.gpu.id}"
+        + (f": {near.text}" if near else "."),
+        (near.fix if near and near.fix else "") or "Use more GPUs, a smaller batch, or a smaller model.",
+    )
+
+
+def _settled(profile: Profile, cluster: Cluster, machine: Machine, site: Site) -> Profile:
+    """The profile with what was open filled in, so that the run's record says what really ran."""
+    partition = "" if cluster.scheduler == "local" or machine.partition is None else machine.partition.name
+    resources = replace(
+        profile.resources,
+        gpus=machine.gpus,
+        gpus_per_node=machine.gpus_per_node,
+        partition=profile.resources.partition or partition,
+        node=profile.resources.node
+        or (machine.node.id if machine.node and site.node == machine.node.id else ""),
+        gpu=profile.resources.gpu or (machine.node.gpu.id if machine.node else ""),
+    )
+    return replace(profile, cluster=cluster.name, resources=resources)
+
+
+def _gpu_hours(profile: Profile, request: PlanRequest | None, plan: Plan | None) -> float | None:
+    if plan is None or request is None:
+        return None
+    return iterations_of(profile, request) * plan.step.seconds * plan.layout.gpus / 3600

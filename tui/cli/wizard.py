@@ -1,0 +1,31 @@
+"""Owns what `gpt-tune` without a command does: the full screen, plain questions, or the defaults."""
+
+from __future__ import annotations
+
+import sys
+
+from gpt_tune.errors import UserError
+
+
+def open_wizard(plain: bool, auto: bool, dry_run: bool, profile: str | None, as_json: bool) -> int:
+    """Open the face that fits; the exit code."""
+    if auto:
+        from tui.plain.auto import run_auto
+
+        return run_auto(profile, dry_run, as_json)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(
+            "The wizard needs a terminal, and this is none.",
+            "Use a command (`gpt-tune --help`), or `gpt-tune --auto` to take every default.",
+        )
+    if plain:
+        from tui.plain.flow import run_plain
+
+        return run_plain(profile, dry_run)
+    if dry_run:
+        raise UserError(
+            "--dry-run goes with --plain, --auto or submit.", "The wizard shows everything before it submits."
+        )
+    from tui.app import run_wizard
+
+    return int(run_wizard() or 0)

@@ -1,0 +1,44 @@
+"""Owns asking with questionary: arrow keys, completion, checks while typing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import questionary
+
+from tui.plain.ask import Check, Item
+
+
+class Questionary:
+    """Questions on a capable terminal. Ctrl+C raises KeyboardInterrupt."""
+
+    def say(self, line: str = "") -> None:
+        print(line)
+
+    def menu(self, title: str, items: Sequence[Item], default: str) -> str:
+        choices = [questionary.Choice(title=i.label, value=i.value) for i in items]
+        chosen = next((c for c in choices if c.value == default), choices[0])
+        return str(questionary.select(title, choices=choices, default=chosen).unsafe_ask())
+
+    def text(self, title: str, default: str, help_line: str, check: Check, known: Sequence[str] = ()) -> str:
+        def validate(answer: str) -> bool | str:
+            wrong = check(answer.strip())
+            return True if wrong is None else wrong
+
+        if known:
+            question = questionary.autocomplete(
+                title,
+                choices=list(known),
+                default=default,
+                validate=validate,
+                match_middle=True,
+                meta_information={},
+            )
+        else:
+            question = questionary.text(
+                title, default=default, instruction=f"({help_line})", validate=validate
+            )
+        return str(question.unsafe_ask()).strip()
+
+    def yes(self, title: str, default: bool) -> bool:
+        return bool(questionary.confirm(title, default=default).unsafe_ask())

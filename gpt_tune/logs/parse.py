@@ -1,0 +1,159 @@
+"""Owns reading whole log files, and the JSON and CSV a parse gives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpt_tune.errors import UserError
+from gpt_tune.logs.clean import split_lines
+from gpt_tune.logs.facts import RunFacts
+from gpt_tune.logs.parser import Event, LogParser
+from gpt_tune.logs.summary import Summary, summarise
+from gpt_tune.logs.table import StepTable
+from gpt_tune.logs.types import RankMemory, Step
+from gpt_tune.models.shape import ModelShape
+
+__all__ = ["LogParser", "ParseResult", "Run", "parse_csv", "parse_files", "parse_json", "step_json"]
+
+SCHEMA = "gpt-tune/parse/1"
+BLOCK_BYTES = 4 * 1024 * 1024
+MAX_LINE_BYTES = 1024 * 1024
+STEP_KEYS = (
+    "iteration", "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops",
+    "logged_tflops_kind", "model_tflops", "tokens_per_second_per_gpu", "samples_per_second", "skipped", "nan",
+    "consumed_samples", "global_batch_size",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run segment of the log. resumed_from: the checkpoint's iteration, None when the log names none."""
+
+    first: int
+    last: int
+    resumed_from: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParseResult:
+    """All that a log says. Steps are kept packed; iterate `steps()`."""
+
+    trainer: str | None
+    runs: tuple[Run, ...]
+    table: StepTable
+    memory: tuple[RankMemory, ...]
+    facts: RunFacts
+    summary: Summary
+    events: tuple[Event, ...]
+    arguments: dict[str, str]
+
+    def steps(self) -> Iterator[Step]:
+        """Standing steps: by run, then by iteration."""
+        return self.table.steps()
+
+
+def result_of(parser: LogParser) -> ParseResult:
+    """What a parser has read so far."""
+    table = parser.best
+    runs = tuple(Run(s.first, s.last, s.resumed_from) for s in table.segments if not s.empty)
+    return ParseResult(
+        parser.trainer,
+        runs,
+        table,
+        tuple(parser.memory),
+        parser.facts,
+        summarise(table),
+        tuple(parser.events),
+        dict(parser.arguments),
+    )
+
+
+def parse_files(
+    paths: Sequence[str | Path],
+    shape: ModelShape | None = None,
+    gpus: int | None = None,
+    seq_length: int | None = None,
+    global_batch_size: int | None = None,
+) -> ParseResult:
+    """Reads files of one job (or of one run's several jobs), in the order given.
+
+    Raises UserError for a file that cannot be read.
+    """
+    parser = LogParser(shape, gpus, seq_length, global_batch_size)
+    for path in paths:
+        for block in read_blocks(path):
+            lines, _ = split_lines(block)
+            parser.feed(lines, str(path))
+    parser.finish()
+    return result_of(parser)
+
+
+def read_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """A file as blocks of whole lines; holes of a sparse file are skipped. Raises UserError."""
+    try:
+        with Path(path).open("rb") as file:
+            rest = b""
+            while block := file.read(size):
+                if not block.strip(b"\0"):
+                    continue
+                end = block.rfind(b"\n")
+                if end < 0:
+                    # One line longer than a block: its beginning is kept, the rest of it is not read into memory.
+                    rest += block[: max(0, MAX_LINE_BYTES - len(rest))]
+                    continue
+                yield rest + block[: end + 1]
+                rest = block[end + 1 :]
+            if rest:
+                yield rest
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(
+            f"Cannot read the log {path}: {reason}.", "Check the path and its permissions."
+        ) from error
+
+
+def parse_json(result: ParseResult) -> dict[str, Any]:
+    """The contract object `gpt-tune/parse/1`."""
+    summary = result.summary
+    return {
+        "schema": SCHEMA,
+        "trainer": result.trainer,
+        "runs": [{"first": r.first, "last": r.last, "resumed_from": r.resumed_from} for r in result.runs],
+        "steps": [step_json(step) for step in result.steps()],
+        "memory": [
+            {
+                "rank": m.rank,
+                "allocated_gib": m.allocated_gib,
+                "reserved_gib": m.reserved_gib,
+                "max_allocated_gib": m.max_allocated_gib,
+                "max_reserved_gib": m.max_reserved_gib,
+            }
+            for m in result.memory
+        ],
+        "summary": {name: getattr(summary, name) for name in Summary.__dataclass_fields__},
+    }
+
+
+def step_json(step: Step) -> dict[str, Any]:
+    """One step with every key of the contract; JSON has no NaN, so a printed NaN or inf is null."""
+    return {key: _plain(getattr(step, key)) for key in STEP_KEYS}
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def parse_csv(result: ParseResult) -> str:
+    """The steps as CSV with a header; empty cells are null."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, STEP_KEYS, lineterminator="\n")
+    writer.writeheader()
+    for step in result.steps():
+        writer.writerow({k: "" if v is None else v for k, v in step_json(step).items()})
+    return out.getvalue()

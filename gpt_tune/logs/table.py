@@ -1,0 +1,422 @@
+"""Owns the steps of a log: duplicates merged, resumed runs told from late lines, millions kept small."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt_tune.logs.columns import Chunk, Floats, chunk_of
+from gpt_tune.logs.formats.base import BAR, Record
+from gpt_tune.logs.types import Step
+
+OPEN_ROWS = 4096  # rows kept as records before they are packed
+KEPT_OPEN = 512  # of those, the newest stay open: their other ranks' lines may still come
+GAP_SECONDS = 6 * 3600.0  # a pause this long, and far beyond the pace, is another run appended to the file
+GAP_PACE = 50.0
+SAME_MOMENT_SECONDS = 5.0  # ranks print one step within this
+VALUE_TOLERANCE = 2e-3  # relative; engines round one step differently
+MERGED = (
+    "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops", "logged_tflops_kind",
+    "model_tflops", "tokens_per_second_per_gpu", "samples_per_second", "skipped", "nan", "consumed_samples",
+    "global_batch_size", "total_iterations",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Segment:
+    """One run of the log, from its start or from a checkpoint to its end or crash."""
+
+    index: int
+    resumed_from: int | None = None
+    first: int = -1
+    last: int = -1
+    total: int | None = None
+    first_time: float | None = None
+    last_time: float | None = None
+    chunks: list[Chunk] = field(default_factory=list)
+    rows: dict[int, Step] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    priorities: dict[int, int] = field(default_factory=dict)
+    header_of: str | None = None  # the file whose start-up text came before this run
+
+    def __len__(self) -> int:
+        return sum(len(c) for c in self.chunks) + len(self.rows)
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows and not self.chunks
+
+    def packed_holds(self, iteration: int) -> int | None:
+        """Index of the packed chunk that has this iteration."""
+        if not self.chunks or iteration > self.chunks[-1].last:
+            return None
+        index = bisect.bisect_left([c.last for c in self.chunks], iteration)
+        chunk = self.chunks[index]
+        if iteration < chunk.first or not (chunk.column("iteration") == iteration).any():
+            return None
+        return index
+
+    def pack(self, keep: int) -> None:
+        """Packs all but the newest rows."""
+        order = sorted(self.rows)
+        old = order[: len(order) - keep] if keep else order
+        if not old:
+            return
+        steps = [self.rows.pop(i) for i in old]
+        for iteration in old:
+            self.times.pop(iteration, None)
+            self.priorities.pop(iteration, None)
+        if self.chunks and old[0] <= self.chunks[-1].last:
+            steps = self.insert_packed(steps)
+        if steps:
+            self.chunks.append(chunk_of(steps))
+
+    def insert_packed(self, steps: list[Step]) -> list[Step]:
+        """Adds rows older than what is packed, rebuilding their chunks; gives back the newer ones."""
+        newest = self.chunks[-1].last
+        late = [s for s in steps if s.iteration <= newest]
+        for step in late:
+            index = min(
+                bisect.bisect_left([c.last for c in self.chunks], step.iteration), len(self.chunks) - 1
+            )
+            by_iteration = {s.iteration: s for s in self.chunks[index].steps(self.index)}
+            known = by_iteration.get(step.iteration)
+            if known is None:
+                by_iteration[step.iteration] = step
+            else:
+                fill(known, step)
+            self.chunks[index] = chunk_of([by_iteration[i] for i in sorted(by_iteration)])
+        return [s for s in steps if s.iteration > newest]
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One writer of one format: only its own order says whether a run went back."""
+
+    segment: int
+    last: int
+    marks: int
+
+
+class StepTable:
+    """All steps of a log. Each record is placed by `add`; views hide what a resumed run did again."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.version = 0  # rises with every change, so that views can be cached
+        self._streams: dict[Hashable, _Stream] = {}
+        self._marks: dict[str, int] = {}
+        self._label_marks: dict[tuple[str, str], int] = {}
+        self._by_mark: dict[tuple[str, int], int] = {}
+        self._stepped: dict[str, bool] = {}
+        self._headed: set[str] = set()
+        self._resumed_from: int | None = None
+
+    def __len__(self) -> int:
+        return sum(len(s) for s in self.segments)
+
+    def mark_start(self, source: str, label: str | None) -> None:
+        """A run begins in this file; label: only for this writer."""
+        if label is None:
+            if self._stepped.get(source):
+                self._marks[source] = self._marks.get(source, 0) + 1
+                self._stepped[source] = False
+            self._headed.add(source)
+        else:
+            key = (source, label)
+            self._label_marks[key] = self._label_marks.get(key, 0) + 1
+
+    def mark_resumed(self, iteration: int | None) -> None:
+        """A checkpoint was loaded: the next new segment resumes from it."""
+        self._resumed_from = iteration
+
+    def add(self, record: Record, source: str, label: str, kind: str) -> Step | None:
+        """Places a record; the step it became part of, or None when it said nothing new."""
+        step = record.step
+        if record.fills:
+            return self._fill(record)
+        key = (source, label, kind)
+        marks = self._marks.get(source, 0) + self._label_marks.get((source, label), 0)
+        stream = self._streams.get(key)
+        if stream is None:
+            segment = self._claim(record, source, marks)
+            stream = self._streams[key] = _Stream(segment.index, step.iteration, marks)
+        else:
+            segment = self._advance(record, stream, source, marks)
+        stream.segment, stream.marks = segment.index, marks
+        stream.last = step.iteration
+        self._stepped[source] = True
+        return self._place(segment, record)
+
+    def _fill(self, record: Record) -> Step | None:
+        for segment in reversed(self.segments):
+            known = segment.rows.get(record.step.iteration)
+            if known is not None:
+                fill(known, record.step)
+                self.version += 1
+                return known
+        return None
+
+    def _claim(self, record: Record, source: str, marks: int) -> Segment:
+        """The segment of a writer seen for the first time: the newest one unless that contradicts."""
+        if not self.segments:
+            return self._new(source, marks)
+        if marks and (source, marks) in self._by_mark:
+            return self.segments[self._by_mark[source, marks]]
+        candidates = self.segments if source not in self._stepped else self.segments[-1:]
+        for segment in candidates:
+            if record.priority == BAR or not (
+                _contradicts(segment, record) or self._second_job(segment, record, source)
+            ):
+                return segment
+        return self._new(source, marks)
+
+    def _second_job(self, segment: Segment, record: Record, source: str) -> bool:
+        """Whether this file is the log of a later job: it has start-up text of its own and goes on behind."""
+        return (
+            segment.header_of not in (None, source)
+            and source in self._headed
+            and record.step.iteration > segment.last
+        )
+
+    def _advance(self, record: Record, stream: _Stream, source: str, marks: int) -> Segment:
+        segment = self.segments[stream.segment]
+        iteration = record.step.iteration
+        if marks > stream.marks:
+            return self._after_mark(source, marks)
+        if record.priority == BAR and iteration <= stream.last and record.step.loss is None:
+            return segment  # the same bar drawn again, or by another rank
+        if iteration > stream.last:
+            changed = None not in (segment.total, record.step.total_iterations) and (
+                segment.total != record.step.total_iterations
+            )
+            return self._next(segment, source) if changed or _long_pause(segment, record) else segment
+        if _is_duplicate(segment, record) or _is_late(segment, record):
+            return segment
+        return self._next(segment, source, record)
+
+    def _after_mark(self, source: str, marks: int) -> Segment:
+        known = self._by_mark.get((source, marks))
+        return self.segments[known] if known is not None else self._new(source, marks)
+
+    def _next(self, segment: Segment, source: str, record: Record | None = None) -> Segment:
+        """The segment after this one: another writer may have begun it already."""
+        if segment.index + 1 < len(self.segments):
+            following = self.segments[segment.index + 1]
+            if record is None or not _contradicts(following, record):
+                return following
+        return self._new(source, 0)
+
+    def _new(self, source: str, marks: int) -> Segment:
+        segment = Segment(len(self.segments), self._resumed_from)
+        segment.header_of = source if source in self._headed else None
+        self._resumed_from = None
+        if self.segments:
+            self.segments[-1].pack(KEPT_OPEN)
+        self.segments.append(segment)
+        if marks:
+            self._by_mark[source, marks] = segment.index
+        return segment
+
+    def _place(self, segment: Segment, record: Record) -> Step | None:
+        step = record.step
+        iteration = step.iteration
+        known = segment.rows.get(iteration)
+        self.version += 1
+        if known is None and segment.chunks and iteration <= segment.chunks[-1].last:
+            return self._place_late(segment, step)
+        if known is None:
+            step.segment = segment.index
+            segment.rows[iteration] = step
+            segment.priorities[iteration] = record.priority
+            if record.time is not None:
+                segment.times[iteration] = record.time
+                segment.first_time = record.time if segment.first_time is None else segment.first_time
+                segment.last_time = record.time
+            segment.first = iteration if segment.first < 0 else min(segment.first, iteration)
+            segment.last = max(segment.last, iteration)
+            segment.total = step.total_iterations if step.total_iterations is not None else segment.total
+            if len(segment.rows) >= OPEN_ROWS + KEPT_OPEN:
+                segment.pack(KEPT_OPEN)
+            return step
+        if record.priority > segment.priorities.get(iteration, 0):
+            segment.priorities[iteration] = record.priority
+            override(known, step)
+            return known
+        return known if fill(known, step) else None
+
+    def _place_late(self, segment: Segment, step: Step) -> Step | None:
+        """A step older than what is packed: added there, or dropped when it is there already."""
+        if segment.packed_holds(step.iteration) is not None:
+            return None
+        step.segment = segment.index
+        segment.insert_packed([step])
+        return step
+
+    # -- views -------------------------------------------------------------------------------------
+
+    def limits(self) -> list[int | None]:
+        """For each segment, the first iteration that a later resumed one did again (None: all stands)."""
+        found: list[int | None] = [None] * len(self.segments)
+        lineage: list[int] = []
+        for segment in self.segments:
+            if segment.empty:
+                continue
+            if lineage and _is_fresh(segment, self.segments[lineage[0]]):
+                lineage = []
+            for earlier in lineage:
+                limit = found[earlier]
+                found[earlier] = segment.first if limit is None else min(limit, segment.first)
+            lineage.append(segment.index)
+        return found
+
+    def steps(self) -> Iterator[Step]:
+        """Every standing step: by segment, then by iteration."""
+        for segment, limit in zip(self.segments, self.limits()):
+            for step in _segment_steps(segment):
+                if limit is None or step.iteration < limit:
+                    yield step
+
+    def recent(self, count: int) -> list[Step]:
+        """The newest steps of the newest segment, oldest first."""
+        for segment in reversed(self.segments):
+            if segment.empty:
+                continue
+            if len(segment.rows) >= count or not segment.chunks:
+                return [segment.rows[i] for i in sorted(segment.rows)[-count:]]
+            return list(_segment_steps(segment))[-count:]
+        return []
+
+    def last(self) -> Step | None:
+        """The newest step of the newest segment."""
+        newest = self.recent(1)
+        return newest[0] if newest else None
+
+    def columns(self, *names: str) -> dict[str, Floats]:
+        """Standing steps as arrays (NaN where nothing or NaN was printed), `iteration` and `segment` included."""
+        names = tuple(dict.fromkeys(names))
+        parts: dict[str, list[Floats]] = {n: [] for n in ("iteration", "segment", *names)}
+        for segment, limit in zip(self.segments, self.limits()):
+            for block in _segment_blocks(segment, names):
+                keep = slice(None) if limit is None else block["iteration"] < limit
+                for name in ("iteration", *names):
+                    parts[name].append(block[name][keep])
+                parts["segment"].append(np.full(len(parts["iteration"][-1]), float(segment.index)))
+        return {n: np.concatenate(p) if p else np.empty(0) for n, p in parts.items()}
+
+
+def _segment_blocks(segment: Segment, names: tuple[str, ...]) -> Iterator[dict[str, Floats]]:
+    for chunk in segment.chunks:
+        yield {n: chunk.column(n) for n in ("iteration", *names)}
+    if segment.rows:
+        order = [segment.rows[i] for i in sorted(segment.rows)]
+        yield {n: _array([getattr(s, n) for s in order]) for n in ("iteration", *names)}
+
+
+def _array(values: list[float | None]) -> NDArray[np.float64]:
+    return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def _segment_steps(segment: Segment) -> Iterator[Step]:
+    for chunk in segment.chunks:
+        yield from chunk.steps(segment.index)
+    for iteration in sorted(segment.rows):
+        yield segment.rows[iteration]
+
+
+def fill(known: Step, new: Step) -> bool:
+    """Fills what is missing; whether anything was."""
+    filled = False
+    for name in MERGED:
+        if getattr(known, name) is None:
+            value = getattr(new, name)
+            if value is not None:
+                setattr(known, name, value)
+                filled = True
+    return filled
+
+
+def override(known: Step, new: Step) -> None:
+    """Takes over everything the new record states."""
+    for name in MERGED:
+        value = getattr(new, name)
+        if value is not None:
+            setattr(known, name, value)
+
+
+def _is_fresh(segment: Segment, origin: Segment) -> bool:
+    """Whether a segment is a run of its own and not the earlier one resumed."""
+    if segment.resumed_from is not None:
+        return False
+    return segment.first < origin.first or (segment.first == origin.first and segment.first <= 1)
+
+
+def _long_pause(segment: Segment, record: Record) -> bool:
+    if record.time is None or segment.last_time is None or segment.first_time is None:
+        return False
+    pause = record.time - segment.last_time
+    if abs(pause) <= GAP_SECONDS:
+        return False
+    per_step = abs(pause) / max(1, record.step.iteration - segment.last)
+    pace = (segment.last_time - segment.first_time) / max(1, segment.last - segment.first)
+    return per_step > GAP_PACE * max(pace, 1e-3)
+
+
+def _is_duplicate(segment: Segment, record: Record) -> bool:
+    iteration = record.step.iteration
+    known = segment.rows.get(iteration)
+    if known is None:
+        index = segment.packed_holds(iteration)
+        if index is None:
+            return False
+        known = next(s for s in segment.chunks[index].steps(segment.index) if s.iteration == iteration)
+    time = segment.times.get(iteration)
+    if time is not None and record.time is not None:
+        return abs(time - record.time) <= SAME_MOMENT_SECONDS
+    return agree(known, record.step)
+
+
+def agree(a: Step, b: Step) -> bool:
+    """Whether two readings can be of one step: every figure that both have is the same but for rounding."""
+    for name in ("loss", "step_time_ms", "grad_norm", "learning_rate"):
+        x, y = getattr(a, name), getattr(b, name)
+        if x is None or y is None or x != x or y != y:
+            continue
+        if abs(x - y) > VALUE_TOLERANCE * max(abs(x), abs(y)):
+            return False
+    return True
+
+
+def _is_late(segment: Segment, record: Record) -> bool:
+    """A line that a buffering writer let out late: its time lies between those of its neighbours."""
+    if record.time is None or not segment.times:
+        return False
+    iteration = record.step.iteration
+    below = [i for i in segment.times if i < iteration]
+    above = [i for i in segment.times if i > iteration]
+    if not above:
+        return False
+    low = segment.times[max(below)] if below else -math.inf
+    if not below and not segment.chunks and iteration < segment.first:
+        low = segment.times[min(above)] - GAP_SECONDS
+    return low - 1 <= record.time <= segment.times[min(above)] + 1
+
+
+def _contradicts(segment: Segment, record: Record) -> bool:
+    """Whether a writer new to this segment cannot belong to it."""
+    if _long_pause(segment, record):
+        return True
+    step = record.step
+    if None not in (segment.total, step.total_iterations) and segment.total != step.total_iterations:
+        return True
+    known = segment.rows.get(step.iteration)
+    if known is None or known.loss is None or step.loss is None:
+        return False
+    if known.loss != known.loss or step.loss != step.loss:
+        return False
+    return abs(known.loss - step.loss) > 5e-3 * max(abs(known.loss), abs(step.loss))

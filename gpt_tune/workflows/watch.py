@@ -1,0 +1,313 @@
+"""Owns watching one run: log lines, steps, job state, and what follows from them. Every monitor shows only this."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from gpt_tune.diagnosis.engine import Diagnoser
+from gpt_tune.diagnosis.types import Diagnosis, Finding
+from gpt_tune.logs.columns import Floats
+from gpt_tune.logs.follow import Batch, Follower, LocalReader, Reader
+from gpt_tune.logs.parser import LogParser
+from gpt_tune.logs.summary import Summary, summarise
+from gpt_tune.logs.types import RankMemory, Step
+from gpt_tune.models.shape import ModelShape
+from gpt_tune.schedulers.base import ENDED, JobStatus
+from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
+from gpt_tune.workflows.watching.hang import Hang, judge_hang
+from gpt_tune.workflows.watching.history import History
+from gpt_tune.workflows.watching.pace import Pace, Prediction, pace_of
+
+__all__ = ["AXES", "FIGURES", "Hang", "LogLine", "Pace", "Prediction", "Watch", "WatchUpdate"]
+
+MAX_NEW_LINES = 2000  # handed on per poll; a screen cannot show more, the parser sees all
+MAX_KEPT_LINES = 5000
+HISTORY_SECONDS = 0.15  # spent per poll on the log's past
+STATE_SECONDS = 10.0  # between two questions to the state source
+SUMMARY_SECONDS = 2.0  # between two summaries of a long run
+LONG_RUN_STEPS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line for a log pane, safe to show. transient: a progress-bar state that the next one overwrote."""
+
+    text: str
+    source: str
+    transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WatchUpdate:
+    """What one poll brought, and the whole state after it.
+
+    lines: new ones, newest last, at most MAX_NEW_LINES; skipped_lines counts those left out.
+    steps: added or completed by this poll. new_findings: not reported before. history: share of the log's
+    past that has been read (1.0: all of it). waiting: files that do not exist yet. ended: the job is over and
+    everything has been read.
+    """
+
+    lines: tuple[LogLine, ...] = ()
+    skipped_lines: int = 0
+    steps: tuple[Step, ...] = ()
+    state: str = "UNKNOWN"
+    state_changed: bool = False
+    status: JobStatus | None = None
+    summary: Summary = field(default_factory=Summary)
+    pace: Pace = field(default_factory=Pace)
+    diagnosis: Diagnosis = field(default_factory=lambda: Diagnosis("unknown"))
+    new_findings: tuple[Finding, ...] = ()
+    hang: Hang | None = None
+    last_step: Step | None = None
+    memory: tuple[RankMemory, ...] = ()
+    history: float = 1.0
+    behind: int = 0
+    waiting: tuple[str, ...] = ()
+    reset: bool = False
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class _Readers:
+    """A parser and a diagnoser that read the same lines."""
+
+    parser: LogParser
+    diagnoser: Diagnoser = field(default_factory=Diagnoser)
+
+    def feed(self, lines: Sequence[str], source: str, first_line: int | None) -> list[Step]:
+        self.diagnoser.feed(lines, source, first_line)
+        return self.parser.feed(lines, source)
+
+
+class Watch:
+    """Follows the log files of one run. Call `poll` about twice a second, always from the same thread."""
+
+    def __init__(
+        self,
+        log_paths: Sequence[str | Path],
+        prediction: Prediction | None = None,
+        shape: ModelShape | None = None,
+        gpus: int | None = None,
+        state_source: Callable[[], JobStatus | None] | None = None,
+        *,
+        seq_length: int | None = None,
+        global_batch_size: int | None = None,
+        peak_tflops: float | None = None,
+        run_id: str | None = None,
+        reader: Reader | None = None,
+        clock: Callable[[], float] = time.time,
+        state_seconds: float = STATE_SECONDS,
+        history_seconds: float = HISTORY_SECONDS,
+    ) -> None:
+        """peak_tflops: the GPU's dense peak in the run's precision; None refuses MFU.
+
+        state_source may talk to the scheduler: it is asked at most every state_seconds.
+        """
+        self.prediction = prediction
+        self.run_id = run_id
+        self.peak_tflops = peak_tflops
+        self._gpus = gpus
+        self._reader: Reader = reader or LocalReader()
+        self._clock = clock
+        self._follower = Follower(log_paths, self._reader)
+        self._state_source = state_source
+        self._state_seconds = state_seconds
+        self._history_seconds = history_seconds
+        self._status: JobStatus | None = None
+        self._asked = float("-inf")
+        # `main` reads everything in order; `tail` shows the end while main still reads the past.
+        self._main = _Readers(LogParser(shape, gpus, seq_length, global_batch_size))
+        self._tail = _Readers(LogParser(shape, gpus, seq_length, global_batch_size))
+        self._history: dict[str, History] = {}
+        self._line_numbers: dict[str, int] = {}
+        self._lines: deque[LogLine] = deque(maxlen=MAX_KEPT_LINES)
+        self._seen: set[tuple[str, int | None, str]] = set()
+        self._moved = clock()
+        self._summary = Summary()
+        self._summarised: tuple[float, LogParser, int] | None = None
+        self._finished = False
+
+    # -- polling -----------------------------------------------------------------------------------
+
+    def poll(self) -> WatchUpdate:
+        """Reads what is new, for a bounded time, and judges it."""
+        changed = self._ask_state()
+        batches = self._follower.poll()
+        steps = self._take(batches)
+        steps += self._read_history()
+        over = self.state in ENDED and not self._follower.behind and not self._reading_history
+        if over and not self._finished:
+            rest = self._follower.flush()
+            steps += self._take(rest) + self._main.parser.finish()
+            batches += rest
+            self._finished = True
+        return self._update(batches, steps, changed)
+
+    def _update(self, batches: list[Batch], steps: list[Step], changed: bool) -> WatchUpdate:
+        now = self._clock()
+        if steps:
+            self._moved = now
+        front = self._front
+        parser = front.parser
+        summary = self._summarise(parser, now)
+        last = parser.best.last()
+        gpus = self._gpus or parser.facts.gpus
+        pace = pace_of(parser, summary, self._status, self.peak_tflops, gpus, self.prediction, now)
+        hang = judge_hang(self.state, last, summary.median_step_time_ms, self._moved, now)
+        diagnosis = front.diagnoser.conclude(parser, self.state, stalled=hang is not None)
+        lines = [line for batch in batches for line in _pane_lines(batch)]
+        shown = lines[-MAX_NEW_LINES:]
+        self._lines.extend(shown)
+        return WatchUpdate(
+            lines=tuple(shown),
+            skipped_lines=len(lines) - len(shown),
+            steps=tuple(steps),
+            state=self.state,
+            state_changed=changed,
+            status=self._status,
+            summary=summary,
+            pace=pace,
+            diagnosis=diagnosis,
+            new_findings=self._unseen(diagnosis),
+            hang=hang,
+            last_step=replace(last) if last is not None else None,
+            memory=tuple(parser.memory),
+            history=self._history_share,
+            behind=self._follower.behind,
+            waiting=tuple(p for p, s in self._follower.sources.items() if s.waiting),
+            reset=any(batch.reset for batch in batches),
+            ended=self._finished,
+        )
+
+    @property
+    def state(self) -> str:
+        """The scheduler's word for the job, UNKNOWN without a scheduler."""
+        return self._status.state if self._status is not None else "UNKNOWN"
+
+    def _ask_state(self) -> bool:
+        now = self._clock()
+        if self._state_source is None or now - self._asked < self._state_seconds or self._finished:
+            return False
+        self._asked = now
+        before = self.state
+        self._status = self._state_source() or self._status
+        if before != "RUNNING" and self.state == "RUNNING":
+            self._moved = now  # waiting in the queue is not silence
+        return self.state != before
+
+    def _take(self, batches: list[Batch]) -> list[Step]:
+        steps: list[Step] = []
+        for batch in batches:
+            path = batch.source
+            if batch.reset:
+                self._history.pop(path, None)
+                self._line_numbers[path] = 1
+                self._main.parser.begin_run(path)
+                continue
+            if path not in self._line_numbers and path not in self._history:
+                self._open(path, batch)
+            if path in self._history:
+                self._tail.feed(batch.lines, path, None)
+                continue
+            first = self._line_numbers[path]
+            self._line_numbers[path] = first + batch.raw.count(b"\n")
+            steps += self._main.feed(batch.lines, path, first)
+        return steps
+
+    def _open(self, path: str, batch: Batch) -> None:
+        if batch.offset > 0:
+            self._history[path] = History(self._follower.sources[path], self._reader)
+        else:
+            self._line_numbers[path] = 1
+
+    def _read_history(self) -> list[Step]:
+        """Goes on with the past of each file for a bounded time."""
+        steps: list[Step] = []
+        until = time.monotonic() + self._history_seconds
+        for path, history in list(self._history.items()):
+            while not history.done and time.monotonic() < until:
+                past = history.next()
+                steps += self._main.feed(past.lines, path, past.first_line)
+            if history.done:
+                self._line_numbers[path] = history.line
+                del self._history[path]
+        return [] if self._history else steps
+
+    # -- views -------------------------------------------------------------------------------------
+
+    def series(self, name: str, axis: str = "iteration") -> tuple[Floats, Floats]:
+        """One of FIGURES of all standing steps against one of AXES; NaN where nothing was printed.
+
+        While the log's past is still being read: what is read of it, then the newest steps.
+        """
+        x, y = axis_of(self._main.parser, name, axis, self.peak_tflops)
+        if self._reading_history and axis != "hours":
+            newest_x, newest_y = axis_of(self._tail.parser, name, axis, self.peak_tflops)
+            if len(newest_x):
+                keep = x < newest_x[0]
+                x, y = np.concatenate((x[keep], newest_x)), np.concatenate((y[keep], newest_y))
+        return x, y
+
+    def recent_lines(self) -> list[LogLine]:
+        """The newest lines kept, oldest first."""
+        return list(self._lines)
+
+    def older_lines(self, source: str) -> list[LogLine]:
+        """The lines before the oldest ones handed on of this file; empty at its start."""
+        batch = self._follower.older(source)
+        return _pane_lines(batch) if batch is not None else []
+
+    @property
+    def sources(self) -> list[str]:
+        """The files followed."""
+        return list(self._follower.sources)
+
+    @property
+    def parser(self) -> LogParser:
+        """The parser whose steps are shown (for tables and exports)."""
+        return self._front.parser
+
+    @property
+    def _reading_history(self) -> bool:
+        return bool(self._history)
+
+    @property
+    def _front(self) -> _Readers:
+        return self._tail if self._reading_history and len(self._tail.parser.best) else self._main
+
+    @property
+    def _history_share(self) -> float:
+        total = sum(s.offset for s in self._follower.sources.values())
+        left = sum(self._follower.sources[p].offset - h.read for p, h in self._history.items())
+        return 1.0 if total <= 0 or not self._history else 1.0 - left / total
+
+    def _summarise(self, parser: LogParser, now: float) -> Summary:
+        """The summary, made anew when steps came; for a long run not at every poll."""
+        version = parser.best.version
+        if self._summarised is not None:
+            at, of, was = self._summarised
+            wait = SUMMARY_SECONDS if len(parser.best) > LONG_RUN_STEPS and not self._finished else 0.0
+            if of is parser and (was == version or now - at < wait):
+                return self._summary
+        self._summary = summarise(parser.best)
+        self._summarised = (now, parser, version)
+        return self._summary
+
+    def _unseen(self, diagnosis: Diagnosis) -> tuple[Finding, ...]:
+        new = []
+        for finding in diagnosis.findings:
+            key = (finding.id, finding.rank, finding.source)
+            if key not in self._seen:
+                self._seen.add(key)
+                new.append(finding)
+        return tuple(new)
+
+
+def _pane_lines(batch: Batch) -> list[LogLine]:
+    return [LogLine(text, batch.source, i in batch.transient) for i, text in enumerate(batch.lines)]

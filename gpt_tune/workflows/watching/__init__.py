@@ -1,0 +1,1 @@
+"""The parts of watching a run; `gpt_tune.workflows.watch` puts them together."""

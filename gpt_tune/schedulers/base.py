@@ -176,6 +176,10 @@ class Files(Protocol):
         """Remove a file or an empty folder; fine when it is gone or not empty."""
         ...
 
+    def set_group(self, path: str, group: str) -> None:
+        """Give a folder to a Unix group, which everything made in it then belongs to."""
+        ...
+
     def check_writable(self, path: str) -> None:
         """UserError unless a folder `path` exists or could be made, and files in it. Leaves nothing behind."""
         ...

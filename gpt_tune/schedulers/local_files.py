@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 import errno
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,6 +94,16 @@ class LocalFiles:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT, errno.ENOTDIR):
                 raise UserError(f"Cannot remove {path}: {error.strerror}.", "Remove it by hand.") from error
+
+    def set_group(self, path: str, group: str) -> None:
+        try:
+            with _in_words("share", path):
+                shutil.chown(path, group=group)
+                Path(path).chmod(Path(path).stat().st_mode | stat.S_ISGID)
+        except LookupError as error:
+            raise UserError(
+                f"There is no Unix group {group!r} here.", "Set site.group to one of `id -Gn`."
+            ) from error
 
     def check_writable(self, path: str) -> None:
         folder = Path(path)

@@ -1,0 +1,39 @@
+"""Owns how often a cluster is asked: a pure rule, so that gpt-tune is a good guest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gpt_tune.schedulers.base import ENDED
+
+QUICK_SECONDS = 2.0
+QUICK_POLLS = 3  # at most so many after something the user did
+FAST_SECONDS = 15.0  # four a minute while something changes
+SLOW_SECONDS = 60.0  # while nothing has changed for a while
+SETTLED_AFTER_SECONDS = 120.0
+LONGEST_BACKOFF_SECONDS = 120.0
+
+
+def refresh_interval(
+    states: Collection[str],
+    *,
+    visible: bool = True,
+    paused: bool = False,
+    quick_left: int = 0,
+    unchanged_seconds: float = 0.0,
+    failures: int = 0,
+    jitter: float = 0.5,
+) -> float | None:
+    """Seconds from the end of one poll to the next, None for no poll at all.
+
+    states: of the runs on one cluster. quick_left: quick polls still due after a user's action.
+    failures: polls in a row without an answer. jitter: 0..1, random, so that many users do not come at once.
+    """
+    if paused or not visible or all(s in ENDED for s in states):
+        return None
+    if failures:
+        base = min(FAST_SECONDS * 2.0 ** (failures - 1), LONGEST_BACKOFF_SECONDS)
+        return base * (0.8 + 0.4 * jitter)
+    if quick_left > 0:
+        return QUICK_SECONDS
+    return FAST_SECONDS if unchanged_seconds < SETTLED_AFTER_SECONDS else SLOW_SECONDS

@@ -1,0 +1,159 @@
+"""Owns keeping the ledger's states true: one batched call per cluster, and never a false end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gpt_tune import clusters
+from gpt_tune.errors import SchedulerError, UserError
+from gpt_tune.jobs import clock, reconciling
+from gpt_tune.ledger import JobRecord, Ledger, Poll, RunRecord
+from gpt_tune.schedulers.base import ENDED, JobStatus, Scheduler
+
+FORGOTTEN = "Forgotten"
+
+
+def refresh(
+    ledger: Ledger,
+    schedulers: Scheduler | Iterable[Scheduler] | None = None,
+    *,
+    max_age_seconds: float = 0.0,
+) -> list[RunRecord]:
+    """Bring every open run up to date; those runs, as they are now.
+
+    schedulers: None asks each cluster that has open runs. max_age_seconds: a cluster that answered (to any
+    gpt-tune of this user) within that time is not asked again. A cluster that does not answer keeps its
+    runs' last states; `Ledger.poll` says since when.
+    """
+    by_cluster: dict[str, list[RunRecord]] = {}
+    for record in ledger.runs(open_only=True):
+        by_cluster.setdefault(record.cluster, []).append(record)
+    given = None if schedulers is None else {s.cluster: s for s in _several(schedulers)}
+    for cluster, records in by_cluster.items():
+        if given is None or cluster in given:
+            _ask(cluster, records, given, ledger, max_age_seconds)
+    looked_at = [r.run_id for records in by_cluster.values() for r in records]
+    return [ledger.get(run_id) for run_id in looked_at]
+
+
+def _several(schedulers: Scheduler | Iterable[Scheduler]) -> Iterable[Scheduler]:
+    return schedulers if isinstance(schedulers, Iterable) else (schedulers,)
+
+
+def _ask(
+    cluster: str, records: list[RunRecord], given: dict[str, Scheduler] | None, ledger: Ledger, max_age: float
+) -> None:
+    poll = ledger.poll(cluster)
+    age = clock.age_seconds(poll.answered_at)
+    if max_age and age is not None and age < max_age and not poll.failures:
+        return
+    asked = replace(poll, asked_at=clock.now())
+    try:
+        scheduler = given[cluster] if given else clusters.connect(cluster)
+        update(records, scheduler, ledger)
+    except UserError as error:  # SchedulerError, or a cluster that is not known from here
+        ledger.put_poll(replace(asked, failures=poll.failures + 1, error=error.message))
+    else:
+        ledger.put_poll(Poll(cluster, asked.asked_at, clock.now(), 0, ""))
+
+
+def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -> None:
+    """Ask the scheduler about all these runs at once and store what changed."""
+    without_job = [r for r in records if r.job_id is None]
+    with_job = [r for r in records if r.job_id is not None]
+    if without_job and not all(reconciling.under_way(r, scheduler) for r in without_job):
+        # One call answers for both: all of my jobs.
+        jobs = scheduler.my_jobs()
+        for record in without_job:
+            reconciling.reconcile(record, scheduler, ledger, jobs)
+        statuses = {j.job_id: j for j in jobs}
+    else:
+        statuses = scheduler.statuses([r.job_id for r in with_job if r.job_id])
+    vanished = [r for r in with_job if r.job_id not in statuses]
+    for record in with_job:
+        if record.job_id in statuses:
+            store(record, statuses[record.job_id], ledger)
+    if vanished:
+        _settle(vanished, scheduler, ledger)
+
+
+def store(record: RunRecord, status: JobStatus, ledger: Ledger) -> RunRecord:
+    """Write one job's status down."""
+    assert record.job_id is not None
+    ledger.put_job(
+        JobRecord(
+            run_id=record.run_id,
+            job_id=record.job_id,
+            ordinal=len(record.job_ids) - 1,
+            state=status.state,
+            reason=status.reason,
+            submitted_at=status.submitted_at or record.submitted_at,
+            started_at=status.started_at,
+            ended_at=status.ended_at,
+            exit_code=status.exit_code,
+            node_list=status.node_list,
+        )
+    )
+    ended = status.state in ENDED
+    return ledger.update(
+        record.run_id,
+        phase="ended" if ended else "submitted",
+        state=status.state,
+        reason=status.reason,
+        submitted_at=status.submitted_at or record.submitted_at,
+        started_at=status.started_at or (record.started_at if ended else None),
+        ended_at=status.ended_at or (clock.now() if ended else None),
+        expected_start=status.expected_start,
+        exit_code=status.exit_code,
+        node_list=status.node_list or record.node_list,
+        partition=status.partition or record.partition,
+        seen_at=clock.now(),
+        missing_since=None,
+    )
+
+
+def _settle(records: list[RunRecord], scheduler: Scheduler, ledger: Ledger) -> None:
+    """Find the end of jobs the scheduler has forgotten: accounting, the run folder, our own records."""
+    since = min(r.submitted_at or r.created_at for r in records)
+    try:
+        history = scheduler.history([r.job_id for r in records if r.job_id], since)
+    except SchedulerError:
+        history = {}  # accounting is out; the run folder may know
+    for record in records:
+        status = history.get(record.job_id or "")
+        if status is not None and status.state in ENDED:
+            store(record, status, ledger)
+        else:
+            store(record, _own_record(record, scheduler), ledger)
+            ledger.update(record.run_id, phase="ended")
+
+
+def _own_record(record: RunRecord, scheduler: Scheduler) -> JobStatus:
+    """How a forgotten job ended, as far as its run folder and the ledger tell."""
+    code = exit_code_of(record, scheduler)
+    assert record.job_id is not None
+    base = JobStatus(
+        job_id=record.job_id,
+        name=record.name,
+        state="UNKNOWN",
+        reason=FORGOTTEN,
+        nodes=record.nodes,
+        submitted_at=record.submitted_at,
+        started_at=record.started_at,
+        ended_at=clock.now(),
+    )
+    if record.cancel_requested:
+        return replace(base, state="CANCELLED", reason="")
+    if code is None:
+        return base
+    return replace(base, state="COMPLETED" if code == 0 else "FAILED", reason="", exit_code=code)
+
+
+def exit_code_of(record: RunRecord, scheduler: Scheduler) -> int | None:
+    """What the job's script left in its run folder when it ended."""
+    path = f"{record.run_dir}/exit_code"
+    if not scheduler.files.size(path):
+        return None
+    words = scheduler.files.read(path, limit=32).split()
+    return int(words[0]) if words and words[0].isdigit() else None

@@ -9,6 +9,7 @@ from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import LegalityRule, Mask, Setting, engine_mask
 from gpt_tune.layouts.trainers import accumulation_dtype
 from gpt_tune.layouts.versions import deepspeed_at_least
+from gpt_tune.models.shape import ModelShape
 
 _BF16, _FP16, _FP32, _FP8 = (PRECISIONS.index(p) for p in ("bf16", "fp16", "fp32", "fp8"))
 _SANITY = (
@@ -16,6 +17,11 @@ _SANITY = (
 )
 # flash-attn 2 kernels stop at head size 256, and only since 2.0; version 1 stopped at 128.
 _LARGEST_FLASH_HEAD = 256
+
+
+def flash_works(model: ModelShape, precision: str) -> bool:
+    """Whether flash attention kernels take this head size and precision."""
+    return precision != "fp32" and model.head_size <= _LARGEST_FLASH_HEAD and model.head_size % 8 == 0
 
 
 def _precision(b: LayoutBatch, s: Setting) -> Mask:
@@ -35,8 +41,7 @@ def _flash_precision_words(x: Layout, s: Setting) -> tuple[str, str]:
 
 
 def _flash_head(b: LayoutBatch, s: Setting) -> Mask:
-    too_wide = s.model.head_size > _LARGEST_FLASH_HEAD or s.model.head_size % 8 != 0
-    return b.flash_attention & too_wide
+    return b.flash_attention & (not flash_works(s.model, "bf16"))
 
 
 def _flash_head_words(x: Layout, s: Setting) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import numpy as np
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import LegalityRule, Mask, Setting, closest, divisors, engine_mask
+from gpt_tune.layouts.stages import divides_evenly
 
 _MDS_ARGS = "Megatron-DeepSpeed megatron/arguments.py (4efb479)"
 _PIPE = "DeepSpeed runtime/pipe/engine.py: ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism"
@@ -100,7 +101,7 @@ def _virtual_alone_words(x: Layout, s: Setting) -> tuple[str, str]:
 
 
 def _uneven(b: LayoutBatch, s: Setting) -> Mask:
-    return (s.model.layers % (b.pipeline_parallel * b.virtual_pipeline) != 0) & s.features.even_stages
+    return ~divides_evenly(s.model.layers, b.pipeline_parallel, b.virtual_pipeline) & s.features.even_stages
 
 
 def _uneven_words(x: Layout, s: Setting) -> tuple[str, str]:
@@ -109,10 +110,15 @@ def _uneven_words(x: Layout, s: Setting) -> tuple[str, str]:
         f"{s.features.words} needs equal stages: {s.model.layers} layers are not divisible by "
         f"{x.pipeline_parallel} stages x {x.virtual_pipeline} chunks = {chunks}."
     )
-    if s.model.layers % x.pipeline_parallel == 0:
-        allowed = divisors(s.model.layers // x.pipeline_parallel)
-        return text, f"virtual_pipeline={closest(allowed, x.virtual_pipeline)}"
-    return text, f"pipeline_parallel={closest(divisors(s.model.layers), x.pipeline_parallel)}"
+    if divides_evenly(s.model.layers, x.pipeline_parallel):
+        chunks_of = [d for d in range(1, x.virtual_pipeline) if _even(s, x.pipeline_parallel, d)]
+        return text, f"virtual_pipeline={max(chunks_of)}"
+    stages = [p for p in divisors(s.gpus) if p <= s.model.layers and _even(s, p, x.virtual_pipeline)]
+    return text, f"pipeline_parallel={closest(stages or [1], x.pipeline_parallel)}"
+
+
+def _even(s: Setting, stages: int, chunks: int) -> bool:
+    return bool(divides_evenly(s.model.layers, stages, chunks))
 
 
 def _virtual_batches(b: LayoutBatch, s: Setting) -> Mask:

@@ -17,7 +17,8 @@ Ints = NDArray[np.int64]
 
 # balanced: sizes differ by at most one, the larger ones first (DeepSpeed since 0.12.5, and torch pipelining).
 # greedy: ceil(layers / stages) until they run out (DeepSpeed before; 78 layers on 12 stages end 7, 7, .., 1).
-# even: equal sizes only (Megatron-LM refuses anything else).
+# even: equal sizes (Megatron-LM); where only layers + 2 divides, embedding and output count as a layer each
+# (--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split).
 Split = Literal["balanced", "greedy", "even"]
 
 
@@ -39,6 +40,13 @@ def layers_of_stage(
     if split == "greedy":
         most = -(-layers // p)
         return np.asarray(np.clip(layers - i * most, 0, most), np.int64)
+    if split == "even":
+        ends = (i == 0).astype(np.int64) + (i == p - 1)
+        return np.where(_counts_ends(layers, p), (layers + 2) // p - ends, _balanced(layers, p, i))
+    return _balanced(layers, p, i)
+
+
+def _balanced(layers: int, p: Ints, i: Ints) -> Ints:
     return np.asarray(layers // p + (i < layers % p), np.int64)
 
 
@@ -49,7 +57,25 @@ def first_layer_of_stage(
     p, i = np.asarray(pipeline_parallel, np.int64), np.asarray(stage, np.int64)
     if split == "greedy":
         return np.asarray(np.minimum(i * -(-layers // p), layers), np.int64)
+    if split == "even":
+        embedded = i * ((layers + 2) // p) - (i > 0)
+        return np.where(_counts_ends(layers, p), embedded, i * (layers // p) + np.minimum(i, layers % p))
     return np.asarray(i * (layers // p) + np.minimum(i, layers % p), np.int64)
+
+
+def _counts_ends(layers: int, p: Ints) -> NDArray[np.bool_]:
+    """Where Megatron-LM has to count embedding and output as layers to come out even."""
+    return np.asarray((layers % p != 0) & ((layers + 2) % p == 0) & (layers + 2 >= 2 * p))
+
+
+def divides_evenly(
+    layers: int, pipeline_parallel: ArrayLike, virtual_pipeline: ArrayLike = 1
+) -> NDArray[np.bool_]:
+    """Whether Megatron-LM can deal the layers out, with or without counting embedding and output."""
+    p = np.asarray(pipeline_parallel, np.int64)
+    chunks = p * np.asarray(virtual_pipeline, np.int64)
+    plain = layers % chunks == 0
+    return np.asarray(plain | (_counts_ends(layers, p) & ((layers + 2) % chunks == 0)))
 
 
 def most_layers(layers: int, pipeline_parallel: ArrayLike) -> Ints:

@@ -1,0 +1,68 @@
+"""Owns asking memory and timing about layouts of one request, many at once or one in full."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt_tune import calibration, memory, timing
+from gpt_tune.calibration import Calibration
+from gpt_tune.layouts import legality
+from gpt_tune.layouts.batch import LayoutBatch
+from gpt_tune.layouts.layout import Layout
+from gpt_tune.layouts.legality import Setting
+from gpt_tune.memory import MemoryEstimate
+from gpt_tune.planner.types import PlanRequest
+from gpt_tune.timing import StepEstimate
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+# A layout more likely to run out of memory than not is no plan.
+LARGEST_OOM_PROBABILITY = 0.5
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """The arithmetic of one request."""
+
+    request: PlanRequest
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        return calibration.load(self.request.node, self.request.cluster)
+
+    @cached_property
+    def setting(self) -> Setting:
+        r = self.request
+        return Setting(r.model, r.node, r.trainer, r.gpus, r.seq_length)
+
+    def oom_probability(self, batch: LayoutBatch) -> tuple[Floats, Floats]:
+        """Probability of running out of memory (0 where the GPU's memory is unknown), and device GiB."""
+        r = self.request
+        found = memory.estimate_batch(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
+        unknown = found.oom_probability is None
+        return (np.zeros(len(batch)) if unknown else np.asarray(found.oom_probability)), found.device_gib
+
+    def seconds(self, batch: LayoutBatch) -> Floats:
+        """Step time of each layout."""
+        r = self.request
+        return timing.estimate_batch(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
+
+    def fits(self, batch: LayoutBatch) -> Bools:
+        """Which layouts are legal and more likely to fit than not."""
+        return legality.legal(batch, self.setting) & (
+            self.oom_probability(batch)[0] <= LARGEST_OOM_PROBABILITY
+        )
+
+    def memory(self, layout: Layout) -> MemoryEstimate:
+        """Memory of one layout, stage by stage."""
+        r = self.request
+        return memory.estimate(r.model, r.node, r.trainer, layout, r.seq_length, self.calibration)
+
+    def step(self, layout: Layout) -> StepEstimate:
+        """Step time of one layout, part by part."""
+        r = self.request
+        return timing.estimate(r.model, r.node, r.trainer, layout, r.seq_length, self.calibration)

@@ -1,0 +1,212 @@
+"""Owns the near misses of a search: which to show, why each lost, and the one change that would mend it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt_tune.layouts import legality
+from gpt_tune.layouts.batch import LayoutBatch
+from gpt_tune.layouts.layout import Layout, Recompute
+from gpt_tune.layouts.rule import LegalityRule
+from gpt_tune.planner.build import default_layout
+from gpt_tune.planner.evaluate import LARGEST_OOM_PROBABILITY, Evaluator
+from gpt_tune.planner.judge import RULES, Judged, judge
+from gpt_tune.planner.types import Rejected
+
+MOST = 50
+# No rule fills the list alone.
+_MOST_OF_A_RULE = 6
+_MOST_OUT_OF_MEMORY = 20
+# Doublings of the GPUs tried when nothing fits.
+_DOUBLINGS = 7
+_AXES = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "virtual_pipeline",
+    "context_parallel",
+    "expert_parallel",
+    "zero_stage",
+    "micro_batch_size",
+    "recompute_granularity",
+    "recompute_method",
+    "recompute_layers",
+    "sequence_parallel",
+    "flash_attention",
+)
+# Near misses that differ in none of these are shown once.
+_TELLING = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "zero_stage",
+    "micro_batch_size",
+    "recompute_granularity",
+)
+OOM_RULE = "out-of-memory"
+
+
+def nearest(evaluator: Evaluator, judged: Judged, best: Layout | None) -> tuple[Rejected, ...]:
+    """At most 50 near misses, nearest to the best plan first (without one: nearest to fitting)."""
+    if len(judged.batch) == 0:
+        return _impossible(evaluator)
+    lost = np.flatnonzero(judged.oom > LARGEST_OOM_PROBABILITY)
+    out_of_memory = judged.legal[lost]
+    illegal = np.flatnonzero(judged.breaks == 1)
+    if len(out_of_memory) + len(illegal) == 0:
+        illegal = np.flatnonzero(judged.breaks > 0)
+    rows = np.concatenate([out_of_memory, illegal])
+    overshoot = np.zeros(len(rows))
+    overshoot[: len(lost)] = judged.device_gib[lost]
+    if best is None:
+        distance = np.where(np.arange(len(rows)) < len(lost), 0, 1)
+    else:
+        distance = _distance(judged.batch.take(rows), best)
+    order = np.lexsort((overshoot, distance))
+    chosen = _varied(judged, rows[order])
+    return _in_words(evaluator, judged, chosen, nothing_fits=best is None)
+
+
+def _distance(batch: LayoutBatch, best: Layout) -> NDArray[np.int64]:
+    """How many keys differ from the best plan."""
+    reference = LayoutBatch.of([best])
+    return np.asarray(
+        sum((getattr(batch, a) != getattr(reference, a)[0]).astype(np.int64) for a in _AXES), dtype=np.int64
+    )
+
+
+def _varied(judged: Judged, rows: NDArray[np.intp]) -> list[int]:
+    """The first rows, but not more than a few of each rule, and none that differs in a detail only."""
+    rows = rows[: 40 * MOST]
+    batch = judged.batch.take(rows)
+    details = np.stack([getattr(batch, a) for a in _TELLING]).T.tolist()
+    counts: Counter[int] = Counter()
+    seen: set[tuple[int, ...]] = set()
+    chosen: list[int] = []
+    for row, detail in zip(rows, details):
+        rule = int(judged.first[row])
+        key = (rule, *detail)
+        if key not in seen and counts[rule] < (_MOST_OUT_OF_MEMORY if rule < 0 else _MOST_OF_A_RULE):
+            seen.add(key)
+            counts[rule] += 1
+            chosen.append(int(row))
+        if len(chosen) == MOST:
+            break
+    return chosen
+
+
+def _in_words(
+    evaluator: Evaluator, judged: Judged, rows: list[int], nothing_fits: bool
+) -> tuple[Rejected, ...]:
+    layouts = {row: judged.batch.row(row) for row in rows}
+    lost = [row for row in rows if judged.breaks[row] == 0]
+    fixes = dict(zip(lost, memory_fixes(evaluator, [layouts[row] for row in lost])))
+    enough = _enough_gpus(evaluator) if nothing_fits and lost else ""
+    position = {int(row): i for i, row in enumerate(judged.legal)} if lost else {}
+    found = []
+    for row in rows:
+        layout = layouts[row]
+        if row in fixes:
+            i = position[row]
+            text = _memory_text(evaluator, judged.device_gib[i], judged.oom[i])
+            found.append(Rejected(layout, OOM_RULE, text, fixes[row] or enough or "more GPUs"))
+            continue
+        rule: LegalityRule = RULES[int(judged.first[row])]
+        text, fix = rule.words(layout, evaluator.setting)
+        found.append(Rejected(layout, rule.id, text, fix))
+    return tuple(found)
+
+
+def _memory_text(evaluator: Evaluator, device_gib: float, probability: float) -> str:
+    limit = (evaluator.request.node.gpu.memory_mib_driver or 0) / 1024
+    return (
+        f"It needs about {device_gib:.0f} GiB of {limit:.0f} GiB: it runs out of memory with a chance of "
+        f"{probability:.0%}."
+    )
+
+
+def memory_fixes(evaluator: Evaluator, layouts: list[Layout]) -> list[str]:
+    """For each layout that does not fit: the cheapest one change with which it does, or ""."""
+    changes = [_changes(x, evaluator.request.model.layers) for x in layouts]
+    flat = [changed for options in changes for _, changed in options]
+    if not flat:
+        return ["" for _ in layouts]
+    batch = LayoutBatch.of(flat)
+    mends = iter(evaluator.fits(batch) & ~_warned(evaluator, batch))
+    fixes = []
+    for options in changes:
+        works = [words for words, _ in options if next(mends)]
+        fixes.append(works[0] if works else "")
+    return fixes
+
+
+def _warned(evaluator: Evaluator, batch: LayoutBatch) -> NDArray[np.bool_]:
+    count, _ = legality.broken(batch, evaluator.setting, legality.WARNINGS)
+    return np.asarray(count > 0)
+
+
+def _changes(x: Layout, layers: int) -> list[tuple[str, Layout]]:
+    """One-key changes that save memory, the cheapest in time first."""
+    found: list[tuple[str, Layout]] = []
+    if not x.flash_attention:
+        found.append(("flash_attention=true", replace(x, flash_attention=True)))
+    if not x.sequence_parallel and x.tensor_parallel > 1:
+        found.append(("sequence_parallel=true", replace(x, sequence_parallel=True)))
+    found += [
+        (f"zero_stage={z}", replace(x, zero_stage=z))
+        for z in (1, 2, 3)
+        if z > x.zero_stage and x.data_parallel > 1
+    ]
+    smaller = [d for d in (x.micro_batch_size // 2, 1) if d >= 1 and x.micro_batch_size % d == 0]
+    for size in dict.fromkeys(d for d in smaller if d < x.micro_batch_size):
+        steps = x.gradient_accumulation_steps * (x.micro_batch_size // size)
+        found.append(
+            (f"micro_batch_size={size}", replace(x, micro_batch_size=size, gradient_accumulation_steps=steps))
+        )
+    if x.recompute.granularity == "none":
+        found.append(("recompute.granularity=selective", replace(x, recompute=Recompute("selective"))))
+    if x.recompute.granularity != "full":
+        full = Recompute("full", "uniform", 1)
+        found.append(("recompute.granularity=full", replace(x, recompute=full)))
+    if x.data_parallel % 2 == 0:
+        halved = replace(
+            x,
+            data_parallel=x.data_parallel // 2,
+            gradient_accumulation_steps=x.gradient_accumulation_steps * 2,
+        )
+        stages, tensor = x.pipeline_parallel * 2, x.tensor_parallel * 2
+        found.append((f"pipeline_parallel={stages}", replace(halved, pipeline_parallel=stages)))
+        found.append((f"tensor_parallel={tensor}", replace(halved, tensor_parallel=tensor)))
+    if x.pipeline_parallel > 1 and x.pipeline_parallel % 2 == 0:
+        swapped = replace(
+            x, tensor_parallel=x.tensor_parallel * 2, pipeline_parallel=x.pipeline_parallel // 2
+        )
+        found.append((f"tensor_parallel={swapped.tensor_parallel} (pipeline_parallel halved)", swapped))
+    return found
+
+
+def _enough_gpus(evaluator: Evaluator) -> str:
+    """The number of GPUs, doubled until something fits, as words."""
+    request = evaluator.request
+    per_node = request.node.gpus_per_node
+    free = {k: v for k, v in request.fixed.items() if k != "data_parallel"}
+    gpus = request.gpus
+    for _ in range(_DOUBLINGS):
+        gpus = gpus * 2 if gpus * 2 <= per_node else -(-gpus * 2 // per_node) * per_node
+        whole = -(-request.global_batch_size // gpus) * gpus
+        bigger = replace(
+            request, gpus=gpus, global_batch_size=whole, fixed={**free, "global_batch_size": whole}
+        )
+        if len(judge(Evaluator(bigger)).fitting):
+            return f"{gpus} GPUs"
+    return f"no number of GPUs up to {gpus}: a smaller model, a shorter sequence or fewer fixed keys"
+
+
+def _impossible(evaluator: Evaluator) -> tuple[Rejected, ...]:
+    """The fixed keys leave no layout at all: what is wrong with the one they come nearest to."""
+    layout = default_layout(evaluator.request)
+    found = legality.problems(layout, evaluator.setting)
+    return tuple(Rejected(layout, v.rule, v.text, v.fix) for v in found)

@@ -1,0 +1,95 @@
+"""Owns the order of plans: expected time first, and the simpler layout among those within 1 %."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt_tune.layouts.batch import LayoutBatch
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+# Predictions are not good enough to tell step times apart that are closer than this.
+TIE = 0.01
+# Rows looked at for the best N: alternatives of one layout may fill many of the first places.
+_POOL = 1500
+
+
+def expected_seconds(seconds: Floats, oom_probability: Floats) -> Floats:
+    """Step time times the tries it takes: a layout that dies with probability p is started 1/(1-p) times."""
+    return seconds / np.maximum(1.0 - oom_probability, 1e-9)
+
+
+def best(batch: LayoutBatch, score: Floats, count: int) -> list[int]:
+    """Indices of the `count` best layouts, best first, one of each family of near-identical ones."""
+    if len(batch) == 0:
+        return []
+    order = np.argsort(score, kind="stable")[: max(_POOL, count)]
+    order = order[_first_of_family(batch.take(order), score[order])]
+    simple = _simplicity(batch.take(order))
+    remaining = list(range(len(order)))
+    picked: list[int] = []
+    while remaining and len(picked) < count:
+        limit = score[order[remaining[0]]] * (1.0 + TIE)
+        tied = [r for r in remaining if score[order[r]] <= limit]
+        choice = min(tied, key=lambda r: (tuple(simple[r]), score[order[r]]))
+        picked.append(int(order[choice]))
+        remaining.remove(choice)
+    return picked
+
+
+def _first_of_family(batch: LayoutBatch, score: Floats) -> Indices:
+    """Of layouts equal but for sequence parallelism, flash and chunk size: the simplest within 1 % of the best."""
+    family = _numbered(
+        batch.tensor_parallel,
+        batch.pipeline_parallel,
+        batch.virtual_pipeline,
+        batch.context_parallel,
+        batch.expert_parallel,
+        batch.data_parallel,
+        batch.zero_stage,
+        batch.micro_batch_size,
+        batch.recompute_granularity,
+    )
+    lowest = np.full(family.max() + 1, np.inf)
+    np.minimum.at(lowest, family, score)
+    close = score <= lowest[family] * (1.0 + TIE)
+    plainness = _simplicity(batch)
+    candidates = np.flatnonzero(close)
+    order = np.lexsort((*plainness[candidates].T[::-1], family[candidates]))
+    sorted_rows = candidates[order]
+    first = np.unique(family[sorted_rows], return_index=True)[1]
+    return np.sort(sorted_rows[first])
+
+
+def _numbered(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows numbered so that equal rows have equal numbers."""
+    number = np.zeros_like(columns[0])
+    for column in columns:
+        number = number * (int(column.max()) + 1) + column
+        number = np.unique(number, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return number
+
+
+def _simplicity(batch: LayoutBatch) -> NDArray[np.int64]:
+    """Columns that compare layouts, simplest smallest: splits, ZeRO, recompute, then switches and chunk size."""
+    splits = (
+        batch.tensor_parallel
+        * batch.pipeline_parallel
+        * batch.virtual_pipeline
+        * batch.context_parallel
+        * batch.expert_parallel
+    )
+    return np.stack(
+        [
+            splits,
+            batch.zero_stage,
+            batch.recompute_granularity,
+            batch.tensor_parallel,
+            batch.sequence_parallel.astype(np.int64),
+            (~batch.flash_attention).astype(np.int64),
+            batch.recompute_layers,
+            batch.micro_batch_size,
+        ],
+        axis=1,
+    )

@@ -18,9 +18,12 @@ from gpt_tune.layouts.layout import Trainer
 # is measurable on one or two GPUs, else the figure of the source beside it.
 DEFAULTS: Mapping[str, float] = {
     # Large 16-bit matrix products inside a step, as a fraction of the GPU's best measured rate.
-    "gemm_fraction": 0.87,
+    "gemm_fraction": 0.88,
     # Time a matrix product takes beside its FLOPs: ramp, tail and wave quantisation, microseconds.
     "gemm_fixed_us": 10.0,
+    # Filling and draining a tile costs as much as this many more elements of a product's inner dimension
+    # (60 fits gemm.csv on H200; A100 likes 100 to 300).
+    "short_inner": 100.0,
     # Time between two kernels on a busy GPU: launch, ramp and drain, microseconds.
     "gap_us": 3.0,
     # Rate of fp8 products over 16-bit ones (quantisation included).
@@ -32,13 +35,15 @@ DEFAULTS: Mapping[str, float] = {
     # 1: pointwise chains run as one kernel (TorchScript fusion, apex, Transformer Engine); 0: one by one.
     "fused_pointwise": 0.0,
     # Host time to issue one kernel from Python, microseconds. Backward kernels cost the share below.
-    "host_us": 9.0,
+    "host_us": 50.0,
     # Host time a parameter tensor costs in DeepSpeed's ZeRO and fp16 optimizers (Python loops), microseconds.
     "tensor_us": 80.0,
     # Fixed host time of a step: data, loss reduction, logging, milliseconds.
     "step_ms": 6.0,
     # All-reduce bus bandwidth over NVLink as a fraction of its one-way rate (A100 0.78, H200 0.82, B200 0.76).
     "intra_fraction": 0.75,
+    # Bus bandwidth of a pair of GPUs over that of all GPUs of the node (NCCL channels, link topology).
+    "intra_pair": 1.0,
     # Fixed time of one collective or send inside a node, microseconds.
     "intra_us": 20.0,
     # Bus bandwidth between nodes as a fraction of the NICs' wire rate (EFAv4 0.75-0.85).
@@ -58,6 +63,7 @@ class Constants:
 
     gemm_rate: float
     gemm_fixed: float
+    short_inner: float
     gap: float
     fp8_speedup: float
     attention_rate: float
@@ -67,6 +73,7 @@ class Constants:
     tensor: float
     step: float
     intra_rate: float
+    intra_pair: float
     intra_latency: float
     inter_rate: float
     inter_latency: float
@@ -94,6 +101,7 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
     return Constants(
         gemm_rate=gemm,
         gemm_fixed=get("gemm_fixed_us") * 1e-6,
+        short_inner=get("short_inner"),
         gap=get("gap_us") * 1e-6,
         fp8_speedup=get("fp8_speedup"),
         attention_rate=gemm * get("attention_fraction"),
@@ -103,6 +111,7 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
         tensor=get("tensor_us") * 1e-6,
         step=get("step_ms") * 1e-3,
         intra_rate=max(gpu.nvlink_gbs, 16.0) * 1e9 * get("intra_fraction"),
+        intra_pair=get("intra_pair"),
         intra_latency=get("intra_us") * 1e-6,
         inter_rate=max(node.network_gbs_per_gpu, 0.1) * 1e9 * get("inter_fraction"),
         inter_latency=get("inter_us") * 1e-6,

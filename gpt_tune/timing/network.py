@@ -39,15 +39,25 @@ def group(size: Ints, stride: Ints, domain: int, constants: Constants) -> Link:
     local = np.clip(domain // stride, 1, size).astype(np.float64)
     ranks = size.astype(np.float64)
     crosses = ranks > local
-    across = np.minimum(local * constants.inter_rate, constants.intra_rate)
+    inside = constants.intra_rate * _part_of_node(local, domain, constants.intra_pair)
+    across = local * constants.inter_rate
     hops = constants.inter_latency * (1.0 + np.log2(ranks / local))
     latency = np.where(crosses, hops, 0.0) + np.where(local > 1, constants.intra_latency, 0.0)
     return Link(
         ranks=ranks,
         local=local,
-        ring_rate=np.where(crosses, across, constants.intra_rate),
+        ring_rate=np.where(crosses, np.where(local > 1, np.minimum(across, inside), across), inside),
         latency=np.where(ranks > 1, latency, 0.0),
     )
+
+
+def _part_of_node(local: Floats, domain: int, pair: float) -> Floats:
+    """Bus bandwidth of `local` GPUs of a node over that of all: `pair` for two, 1 for all, geometric between."""
+    if domain <= 2 or pair == 1.0:
+        return np.ones_like(local)
+    missing = (np.log2(domain) - np.log2(np.maximum(local, 2.0))) / (np.log2(domain) - 1.0)
+    result: Floats = pair ** np.maximum(missing, 0.0)
+    return result
 
 
 def gather(link: Link, n_bytes: Floats) -> Floats:

@@ -61,14 +61,19 @@ class _Cost:
 
 
 def _exposed(*passes: Pass) -> _Cost:
-    """Each pass takes the longer of its GPU work with communication and the host time to issue it."""
-    waits = [np.maximum(p.host - (p.gpu + p.tensor + p.context + p.expert), 0.0) for p in passes]
+    """GPU work with communication runs beside the host that issues it; the longer one decides.
+
+    Both come in bursts (matrix products let the host run ahead, pointwise chains let it fall behind), so
+    the total is a smooth maximum: the cubic norm, a quarter above either when they are equal.
+    """
+    busy = np.add.reduce([p.gpu + p.tensor + p.context + p.expert for p in passes])
+    host = np.add.reduce([p.host for p in passes])
     return _Cost(
         compute=np.add.reduce([p.gpu for p in passes]),
         tensor=np.add.reduce([p.tensor for p in passes]),
         context=np.add.reduce([p.context for p in passes]),
         expert=np.add.reduce([p.expert for p in passes]),
-        other=np.add.reduce(waits),
+        other=np.cbrt(busy**3 + host**3) - busy,
     )
 
 

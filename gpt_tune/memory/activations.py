@@ -1,7 +1,8 @@
 """Owns the bytes one transformer layer keeps for its backward pass, and what it borrows while it runs.
 
 Counted operation by operation from Megatron-DeepSpeed's transformer.py, per micro batch and rank; the sums
-are those of Korthikanti et al. 2205.05198 table 2 (34 sbh + 5 as^2 b) where the code is the same.
+are those of Korthikanti et al. 2205.05198 table 2 (34 sbh + 5 as^2 b) where the code is the same, and they
+match the allocator figures of runs on H200 phase by phase.
 """
 
 from __future__ import annotations
@@ -10,32 +11,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt_tune.memory.columns import Columns, Floats
+from gpt_tune.memory.columns import Bools, Columns, Floats
 from gpt_tune.memory.setup import FSDP, MEGATRON_LM, Setup
 
-# Temporaries of Megatron's scripted bias-gelu, which nothing fuses since nvFuser left torch: elements of
-# the width of one MLP activation alive at once, in forward and backward (read off H200 runs).
-GELU_FORWARD_TEMPORARIES = 8
-GELU_BACKWARD_TEMPORARIES = 6
+# Tensors of one MLP activation alive at once inside Megatron's scripted bias-gelu (nothing fuses it since
+# nvFuser left torch) and its backward, and inside an unfused gated MLP's backward; read off H200 runs.
+GELU_FORWARD = 8
+GELU_BACKWARD = 6
+PLAIN_BACKWARD = 2
+
+# torch's flash attention backward: gradients of q, k, v, an fp32 accumulator of dq, and the incoming
+# gradient, in 2-byte elements a query element; one more copy when the micro batch exceeds 1.
+FLASH_BACKWARD = 6.0
 
 
 @dataclass(frozen=True, slots=True)
 class LayerBytes:
     """Bytes of one layer and micro batch.
 
-    saved: kept when nothing is recomputed. attention, mlp: the two parts of it. scores: the part of
-    attention that selective recompute drops. input: the layer's input, which full recompute keeps.
-    forward_transient: beyond `saved` of the layer, at the top of its forward pass. mlp_transient and
-    attention_transient: likewise in backward.
+    attention, mlp, scores: what they keep when nothing is recomputed; scores is what selective recompute
+    drops. input: the layer's input, which full recompute keeps. The rest is borrowed:
+    mlp_forward and mlp_backward on top of the whole layer's saved bytes, attention_forward and
+    attention_backward on top of what attention and scores keep (the MLP's part is not there then).
     """
 
     attention: Floats
     mlp: Floats
     scores: Floats
     input: Floats
-    forward_transient: Floats
-    mlp_transient: Floats
-    attention_transient: Floats
+    mlp_forward: Floats
+    mlp_backward: Floats
+    attention_forward: Floats
+    attention_backward: Floats
 
     @property
     def saved(self) -> Floats:
@@ -45,52 +52,52 @@ class LayerBytes:
 def layer_bytes(setup: Setup, c: Columns) -> LayerBytes:
     """Bytes of one layer (its experts included, evenly loaded)."""
     model, w, t = setup.model, c.width, c.tensor_parallel
-    hidden = c.tokens * model.hidden
-    # Inputs of both norms and both column-parallel products, and the two dropout masks.
-    mask = _dropout_mask(setup)
-    outer = (8.0 / 2.0) * w * hidden * c.replicated + 2.0 * mask * hidden * c.replicated
-    statistics = (16.0 if model.norm == "layernorm" else 8.0) * c.tokens * c.replicated
-    query = c.tokens * model.heads * model.head_size
-    keys = _key_value_elements(setup, c)
-    copies = _context_copy(setup, c) * query
-    attention_inner = w * (2.0 * query + keys + copies) / t
-    inner = _mlp_elements(setup, c)
-    scores = _score_bytes(setup, c)
+    hidden = c.tokens * model.hidden * c.replicated
+    query = c.tokens * model.heads * model.head_size / t
+    mask = setup.mask_bytes
+    # Input and output of the norm (the output feeds a column-parallel product) and a dropout mask, each half.
+    statistics = (8.0 if model.norm == "layernorm" else 4.0) * c.tokens * c.replicated
+    half = 2.0 * w * hidden + mask * hidden + statistics
+    copies = _context_copies(setup, c)
     log_sum = np.where(c.flash, 4.0 * c.tokens * model.heads / t, 0.0)
-    half = 0.5 * (outer + statistics)
-    mlp_width = w * c.tokens * _mlp_width(setup, c) / t
-    gelu = not model.gated_mlp
-    raw_scores = c.tokens * c.sequence * c.context * model.heads / t
+    inner = w * (query * (1.0 + copies) + _query_key_value(setup, c))
+    raw = c.tokens * (c.sequence * c.context) * model.heads / t
+    scores, score_forward, score_backward = _scores(setup, c, raw)
+    width = w * c.tokens * _mlp_width(setup, c) / t
     return LayerBytes(
-        attention=half + attention_inner + log_sum,
-        mlp=half + w * inner / t,
+        attention=half + inner + log_sum,
+        mlp=half + w * _mlp_elements(setup, c) / t,
         scores=scores,
-        input=w * hidden * c.replicated,
-        forward_transient=mlp_width * (GELU_FORWARD_TEMPORARIES - 1) if gelu else mlp_width,
-        mlp_transient=mlp_width * (GELU_BACKWARD_TEMPORARIES if gelu else 2) + w * hidden,
-        attention_transient=w * hidden + np.where(c.flash, w * 3.0 * query / t, 5.5 * raw_scores),
+        input=w * hidden,
+        mlp_forward=w * hidden + _mlp_forward(setup) * width,
+        mlp_backward=(w - mask) * hidden + _mlp_backward(setup) * width,
+        attention_forward=score_forward,
+        attention_backward=(w - mask) * hidden
+        + np.where(c.flash, w * query * FLASH_BACKWARD, score_backward + w * query - w * query * copies),
     )
 
 
-def _dropout_mask(setup: Setup) -> float:
-    """Bytes an element that dropout after attention and MLP keeps.
+def _query_key_value(setup: Setup, c: Columns) -> Floats:
+    """Elements of queries, keys and values kept.
 
-    The scripted bias-dropout-add keeps a mask even at dropout 0 (measured); the eager one does not.
+    Megatron-DeepSpeed repeats keys and values to the number of query heads first. With rotary positions
+    queries and keys are new tensors, and values that are a view hold on to the whole projection.
     """
-    scripted = setup.deepspeed
-    return 1.0 if setup.dropout > 0 or scripted else 0.0
+    model = setup.model
+    heads = model.heads if setup.repeats_keys else model.kv_heads
+    elements = c.tokens * (model.heads + 2.0 * heads) * model.head_size / c.tensor_parallel
+    if not setup.deepspeed or model.positions != "rotary" or model.kv_heads != model.heads:
+        return elements
+    is_view = ~c.flash | (c.micro_batch_size == 1)
+    return elements + np.where(
+        is_view, c.tokens * 2.0 * model.heads * model.head_size / c.tensor_parallel, 0.0
+    )
 
 
-def _key_value_elements(setup: Setup, c: Columns) -> Floats:
-    """Elements of keys and values: Megatron-DeepSpeed repeats them to the number of query heads first."""
-    heads = setup.model.heads if setup.deepspeed else setup.model.kv_heads
-    return c.tokens * (2.0 * heads * setup.model.head_size)
+def _context_copies(setup: Setup, c: Columns) -> Floats:
+    """Copies of the context beside flash attention's own output.
 
-
-def _context_copy(setup: Setup, c: Columns) -> Floats:
-    """Copies of the context kept besides flash attention's output.
-
-    [b s h] to [s b h] copies when the micro batch exceeds 1 (Megatron-DeepSpeed).
+    [b s h] to [s b h] needs one when the micro batch exceeds 1 (Megatron-DeepSpeed).
     """
     return np.where(setup.deepspeed & c.flash & (c.micro_batch_size > 1), 1.0, 0.0)
 
@@ -112,29 +119,50 @@ def _mlp_elements(setup: Setup, c: Columns) -> Floats:
     if not model.gated_mlp:
         elements = 2.0 * width
     else:
-        # Megatron-DeepSpeed's swiglu is not fused: silu(gate) is kept too.
-        elements = (4.0 if setup.deepspeed else 3.0) * width
+        # Unfused, silu(gate) is kept too.
+        elements = (3.0 if setup.trainer.name == MEGATRON_LM else 4.0) * width
     if model.moe:
-        # Dispatched copies of the hidden states, in and out of the experts.
+        # Dispatched copies of the hidden states, into and out of the experts.
         share = c.sparse_layers / np.maximum(c.layers, 1)
         elements = elements + share * 2.0 * model.experts_per_token * c.tokens * model.hidden
     return elements
 
 
-def _score_bytes(setup: Setup, c: Columns) -> Floats:
-    """Attention probabilities kept without flash attention.
+def _mlp_forward(setup: Setup) -> float:
+    """MLP activations borrowed in forward beyond what the layer keeps."""
+    if setup.model.gated_mlp or not setup.deepspeed or not setup.scripted_gelu:
+        return 1.0
+    return GELU_FORWARD - 1.0
 
-    Fused softmax: its output; unfused in fp32: fp32 output and the 16-bit copy. Dropout adds mask and output.
+
+def _mlp_backward(setup: Setup) -> float:
+    if setup.trainer.name == MEGATRON_LM:
+        return PLAIN_BACKWARD
+    if setup.model.gated_mlp or setup.scripted_gelu:
+        return GELU_BACKWARD
+    return PLAIN_BACKWARD
+
+
+def _scores(setup: Setup, c: Columns, raw: Floats) -> tuple[Floats, Floats, Floats]:
+    """Bytes of attention scores kept, borrowed in forward and in backward; raw counts elements.
+
+    Fused softmax keeps its output (2 bytes); unfused in fp32 keeps that (4) and, without dropout, the
+    16-bit copy. Dropout adds a mask (1) and its output (2).
     """
-    model = setup.model
-    each = np.where(_fused_softmax(setup, c), 2.0, 6.0)
+    fused = _fused_softmax(setup, c)
     if setup.dropout > 0:
-        each = np.where(_fused_softmax(setup, c), 5.0, 7.0)
-    raw = c.tokens * (c.sequence * c.context) * model.heads / c.tensor_parallel
-    return np.where(c.flash, 0.0, each * raw)
+        kept = np.where(fused, 5.0, 7.0)
+        forward = np.where(fused, 2.0, 5.0)
+        backward = np.where(fused, 4.0, 5.0)
+    else:
+        kept = np.where(fused, 2.0, 6.0)
+        forward = np.where(fused, 2.0, 4.0)
+        backward = np.where(fused, 4.0, 6.0)
+    none = np.where(c.flash, 0.0, raw)
+    return kept * none, forward * none, backward * none
 
 
-def _fused_softmax(setup: Setup, c: Columns) -> Floats:
+def _fused_softmax(setup: Setup, c: Columns) -> Bools:
     """Whether Megatron's fused softmax kernel takes the shape (fused_softmax.is_kernel_available)."""
     if not setup.fused_softmax or setup.trainer.name == FSDP:
         return np.zeros(c.tokens.shape, dtype=np.bool_)

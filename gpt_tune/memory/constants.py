@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.errors import unknown_name
 
+_H200 = "one- and two-GPU H200 runs of Megatron-DeepSpeed (driver 580, torch 2.11, NCCL 2.28.9)"
+
 
 @dataclass(frozen=True, slots=True)
 class Constant:
@@ -22,31 +24,51 @@ CONSTANTS: dict[str, Constant] = {
     "cluster_gib": Constant(
         0.0,
         "GiB",
-        "added to device memory: what this cluster's image and network stack take beyond the terms below",
-        "the one additive constant of a cluster, fitted by `validate --fit` or `calibrate`",
+        "added to device memory: what this cluster's software takes beyond the terms below",
+        "the one additive constant of a cluster; fitted by `validate --fit` and `calibrate`",
     ),
-    "cuda_context_gib": Constant(
-        0.61, "GiB", "bare CUDA context of one process", "H200, driver 580, torch 2.11 (measured)"
+    "context_gib": Constant(
+        0.90,
+        "GiB",
+        "CUDA context (0.61 bare) and the modules that cuBLAS, NCCL and PyTorch load",
+        f"{_H200}: what is left of memory outside the allocator after the communicators",
+    ),
+    "idle_communicator_gib": Constant(
+        0.38, "GiB", "communicator of a process group of one rank", f"{_H200}: the step between runs"
     ),
     "communicator_gib": Constant(
-        0.38,
-        "GiB",
-        "device memory of one process group's NCCL communicator",
-        "H200: outside-allocator memory differs in steps of 0.38 (measured)",
+        1.34, "GiB", "communicator of a process group that has peers", f"{_H200}: two GPUs against one"
     ),
-    "peer_gib": Constant(
-        0.5,
-        "GiB",
-        "more, for each process group that really has peers",
-        "H200, two GPUs against one (measured)",
+    "layer_gap": Constant(
+        0.40,
+        "share of one layer's activations",
+        "cached blocks of a layer that nothing else can use",
+        "replays of the trainer's allocations against PyTorch's caching allocator (about 1,600 layouts)",
+    ),
+    "logits_gap": Constant(
+        0.43, "share of one fp32 copy of the logits", "as layer_gap, for the loss", "the same replays"
+    ),
+    "step_gap": Constant(
+        0.15,
+        "share of the optimizer step's borrowed memory",
+        "chance that the second step needs its fp32 gradients in a new block, because the first one's was split",
+        "the same replays, and H200 runs, in which it happens or does not",
+    ),
+    "expandable_gap": Constant(
+        0.80,
+        "share",
+        "what remains of the reserved gap with expandable_segments:True",
+        f"{_H200}: five pairs of runs, 0.3 to 1.4",
     ),
 }
 
 
-def value(calibration: Calibration | None, name: str) -> float:
-    """The constant `name`: the calibration's, else the default."""
+def value(calibration: Calibration | None, name: str, trainer: str = "") -> float:
+    """The constant `name`: the calibration's (for this trainer, else for any), else the default."""
     if name not in CONSTANTS:
         raise unknown_name("memory constant", name, CONSTANTS)
-    if calibration is not None and name in calibration.memory:
-        return float(calibration.memory[name])
+    if calibration is not None:
+        for key in (f"{trainer}.{name}", name):
+            if key in calibration.memory:
+                return float(calibration.memory[key])
     return CONSTANTS[name].default

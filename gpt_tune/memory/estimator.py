@@ -14,6 +14,7 @@ from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.memory.columns import Columns, Floats, Ints, build
 from gpt_tune.memory.outside import outside_bytes
 from gpt_tune.memory.phases import Moment, Peaks, peaks
+from gpt_tune.memory.reserved import reserved_bytes
 from gpt_tune.memory.setup import Setup, make
 from gpt_tune.memory.types import PEAK_PHASES, MemoryBatch, MemoryEstimate, StageMemory
 from gpt_tune.memory.uncertainty import interval, oom_probability
@@ -49,7 +50,7 @@ def estimate(
     calibration: Calibration | None = None,
 ) -> MemoryEstimate:
     """Memory of one layout: every pipeline stage, every term, and the worst stage's figures on top."""
-    setup = make(model, trainer, seq_length, layout.fusions.masked_softmax, _hopper(node))
+    setup = make(model, trainer, seq_length, layout.fusions, _hopper(node))
     n_stages = layout.pipeline_parallel
     batch = LayoutBatch.of([layout]).take(np.zeros(n_stages, dtype=np.intp))
     columns = build(setup, batch, np.arange(n_stages, dtype=np.int64))
@@ -82,7 +83,7 @@ def estimate_batch(
     calibration: Calibration | None = None,
 ) -> MemoryBatch:
     """The top-level figures of `estimate` for every layout of the batch."""
-    setup = make(model, trainer, seq_length, batch.fusions.masked_softmax, _hopper(node))
+    setup = make(model, trainer, seq_length, batch.fusions, _hopper(node))
     n = len(batch)
     out = {name: np.zeros(n) for name in ("allocated", "reserved", "device")}
     phase, worst = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
@@ -152,8 +153,8 @@ def _figures(setup: Setup, c: Columns, calibration: Calibration | None) -> _Figu
     )
     phase = np.argmax(by_phase, axis=0)
     allocated = np.max(by_phase, axis=0)
-    reserved = allocated * 1.1
-    return _Figures(top, allocated, reserved, reserved + outside_bytes(c, calibration), phase)
+    reserved = reserved_bytes(setup, top, allocated, resident + training, calibration)
+    return _Figures(top, allocated, reserved, reserved + outside_bytes(setup, c, calibration), phase)
 
 
 def _stage_memory(figures: _Figures, i: int) -> StageMemory:

@@ -25,21 +25,31 @@ ENGINE_BUCKET = 5e8
 class States:
     """Bytes on the rank. Resident: parameters, flat_gradients, optimizer (master weights and Adam).
 
-    gradients: what backward leaves until the step. bucket: communication buffer held while gradients are.
-    gathered: parameters of other ranks held during forward and backward (ZeRO-3).
-    reduction, step: borrowed at the top of these phases, beyond everything above. at_reduction / at_step:
-    gradients still held there. initialisation: the whole of allocated memory at its peak before step one.
+    gradients: what backward leaves until the step; gradients_outlive_step: they are still there in the next
+    step's forward pass; cleared_before_backward: each backward pass frees them first.
+    bucket: communication buffer of backward; lasting_bucket: the part held from one micro batch to the next;
+    steady_bucket: the part never freed. gathered: parameters of other ranks during forward and backward.
+    reduction, step: borrowed at the top of these phases. at_step: gradients still held in the step.
+    moments: Adam's two states, made in the first step, or 0 where they exist before it.
+    contiguous: what the first step asks for in single blocks, Adam's states included.
+    initialisation: the whole of allocated memory at its peak before step one.
     """
 
     parameters: Floats
     flat_gradients: Floats
     optimizer: Floats
     gradients: Floats
+    gradients_outlive_step: Bools
+    cleared_before_backward: Bools
     bucket: Floats
+    lasting_bucket: Floats
+    steady_bucket: Floats
     gathered: Floats
     reduction: Floats
     at_step: Floats
     step: Floats
+    moments: Floats
+    contiguous: Floats
     initialisation: Floats
 
 
@@ -103,11 +113,19 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
         flat_gradients=flat,
         optimizer=optimizer,
         gradients=gradients,
+        gradients_outlive_step=bf16_class & setup.old_gradient_clearing,
+        cleared_before_backward=bf16_class & setup.old_gradient_clearing,
         bucket=bucket,
+        lasting_bucket=np.where(c.engine | three, bucket, 0.0),
+        steady_bucket=np.where(three, bucket, 0.0),
         gathered=np.where(three & (c.shards > 1), w * np.minimum(size, MAX_LIVE), 0.0),
         reduction=reduction,
         at_step=at_step,
         step=step,
+        moments=np.where(plain, 0.0, 8.0 * share),
+        contiguous=np.where(
+            plain, 0.5 * step, 8.0 * share + step + np.where(bf16_class & (accumulated > w), reduction, 0.0)
+        ),
         initialisation=start,
     )
 
@@ -116,17 +134,24 @@ def _megatron_lm(setup: Setup, c: Columns) -> States:
     """Megatron-LM: contiguous gradient buffer, fp32 unless asked otherwise; ZeRO-1 is its distributed optimizer."""
     grad = 2.0 if setup.trainer.gradient_accumulation_dtype == "bf16" else 4.0
     size, zero = c.parameters, np.zeros_like(c.parameters)
+    never = np.zeros(len(size), dtype=np.bool_)
     share = np.where(c.zero >= 1, _sharded(c, 1.0), size)
     return States(
         parameters=c.width * size,
         flat_gradients=grad * size,
         optimizer=12.0 * share,
         gradients=zero,
+        gradients_outlive_step=never,
+        cleared_before_backward=never,
         bucket=zero,
+        lasting_bucket=zero,
+        steady_bucket=zero,
         gathered=zero,
         reduction=zero,
         at_step=zero,
         step=zero,
+        moments=8.0 * share,
+        contiguous=8.0 * share,
         initialisation=(c.width + grad) * size + 4.0 * share,
     )
 
@@ -137,16 +162,23 @@ def _fsdp(c: Columns) -> States:
     share = np.where(c.zero >= 3, _sharded(c, 1.0), size)
     layer = np.maximum(size - c.tables, 0.0) / np.maximum(c.layers, 1)
     zero = np.zeros_like(size)
+    never = np.zeros(len(size), dtype=np.bool_)
     return States(
         parameters=4.0 * share,
         flat_gradients=zero,
         optimizer=8.0 * share,
         gradients=4.0 * share,
+        gradients_outlive_step=never,
+        cleared_before_backward=never,
         bucket=zero,
+        lasting_bucket=zero,
+        steady_bucket=zero,
         # The unit in use and the one being fetched, and the root unit (embeddings and head).
         gathered=np.where(c.zero >= 3, c.width * (2.0 * layer + c.tables), 0.0),
         reduction=c.width * layer,
         at_step=4.0 * share,
         step=zero,
+        moments=8.0 * share,
+        contiguous=8.0 * share,
         initialisation=4.0 * share,
     )

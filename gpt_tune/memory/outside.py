@@ -7,21 +7,38 @@ import numpy as np
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.memory.columns import Columns, Floats
 from gpt_tune.memory.constants import value
+from gpt_tune.memory.setup import Setup
 from gpt_tune.units import GIB
 
-# Process groups whose communicator a run creates, in runs on one H200 (2.57 GiB / 0.38).
-ENGINE_GROUPS = 7
-PLAIN_GROUPS = 5
+# Process groups that communicate in a run on one GPU, by what memory outside the allocator shows.
+ENGINE_GROUPS = 6
+PLAIN_GROUPS = 4
 
 
-def outside_bytes(c: Columns, calibration: Calibration | None) -> Floats:
-    """Bytes of device memory that no allocator figure shows."""
-    groups = np.where(c.engine, ENGINE_GROUPS, PLAIN_GROUPS)
-    real = (c.tensor_parallel > 1) * 5.0 + (c.data > 1) * 6.0 + (c.pipeline > 1) * 7.0 + (c.context > 1) * 5.0
-    gib = (
-        value(calibration, "cuda_context_gib")
-        + groups * value(calibration, "communicator_gib")
-        + np.minimum(real, 12.0) * value(calibration, "peer_gib")
-        + value(calibration, "cluster_gib")
+def outside_bytes(setup: Setup, c: Columns, calibration: Calibration | None) -> Floats:
+    """Bytes of device memory that no allocator figure shows.
+
+    NCCL keeps buffers for every process group that has communicated. Groups with peers: the world; data
+    parallel (two in the pipeline engine, which also reduces over sequence-data ranks); tensor; tensor times
+    pipeline, for norms and overflow; pipeline; context parallel with its data-parallel twin.
+    """
+    t, p = c.tensor_parallel > 1, c.pipeline > 1
+    alone = ~(t | p | (c.data > 1) | (c.context > 1))
+    peers = (
+        (~alone).astype(np.int64)
+        + (c.data > 1) * np.where(c.engine, 2, 1)
+        + t * 1
+        + (t | p) * 1
+        + p * 1
+        + (c.context > 1) * 2
+        + (c.expert_parallel > 1) * 2
     )
-    return np.asarray(gib * GIB, dtype=np.float64)
+    idle = np.maximum(np.where(c.engine, ENGINE_GROUPS, PLAIN_GROUPS) - peers, 0)
+    name = setup.trainer.name
+    gib = (
+        value(calibration, "context_gib", name)
+        + idle * value(calibration, "idle_communicator_gib", name)
+        + peers * value(calibration, "communicator_gib", name)
+        + value(calibration, "cluster_gib", name)
+    )
+    return np.asarray(np.maximum(gib, 0.0) * GIB, dtype=np.float64)

@@ -1,4 +1,9 @@
-"""Owns the peaks of a training step by phase, and which of them is the highest."""
+"""Owns the moments of a training step at which memory can be highest, phase by phase.
+
+The moments are those at which H200 runs of the real trainer peaked: inside the last layer's forward pass,
+at the logits, in the first and the last layer that backward visits, at the embedding's gradient, in the
+reduction and in the optimizer. Between two of them memory only moves monotonically.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpt_tune.memory.activations import LayerBytes, layer_bytes
-from gpt_tune.memory.columns import Columns, Floats
+from gpt_tune.memory.columns import Bools, Columns, Floats
 from gpt_tune.memory.optimizers import States, states
 from gpt_tune.memory.setup import Setup
 
@@ -32,6 +37,8 @@ class Peaks:
     """Resident states and the moments of each phase (in the order of types.PEAK_PHASES), bytes."""
 
     states: States
+    layer: LayerBytes
+    ends: Ends
     forward_backward: tuple[Moment, ...]
     reduction: Moment
     optimizer: Moment
@@ -39,58 +46,75 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ends:
-    """Logits and loss of the last stage (0 elsewhere), bytes."""
+class Ends:
+    """What the first and last stage add (0 elsewhere), bytes.
 
-    logits: Floats  # one 16-bit copy
-    kept: Floats  # fp32 logits that outlive the step
-    embedding_gradient: Floats
+    single: one fp32 copy of the logits. kept: fp32 logits in the pipeline engine's buffers, which outlive the step.
+    loss_forward, loss_backward: logits alive when the loss is computed and when its backward begins.
+    first, final: activations of embedding and of final norm. table_gradient: of one word table.
+    """
+
+    single: Floats
+    kept: Floats
+    loss_forward: Floats
+    loss_backward: Floats
     first: Floats
     final: Floats
+    head_gradient: Floats
+    table_gradient: Floats
 
 
 def peaks(setup: Setup, c: Columns) -> Peaks:
     """Every phase of one stage."""
     s = states(setup, c)
     layer = layer_bytes(setup, c)
-    ends = _ends(setup, c)
+    ends = _ends(setup, c, s)
     fixed = _fixed_buffers(setup, c)
-    stage_activations = _kept_activations(c, layer) + ends.first + ends.final
-    steady = Moment(
-        gradients=s.at_step, activations=_zero(c), logits=ends.kept, buffers=fixed, transient=s.step
-    )
+    nothing = np.zeros_like(c.tokens)
     return Peaks(
         states=s,
-        forward_backward=_forward_backward(setup, c, s, layer, ends, fixed, stage_activations),
-        reduction=Moment(s.gradients, _zero(c), ends.kept, fixed + s.bucket, s.reduction),
-        optimizer=steady,
+        layer=layer,
+        ends=ends,
+        forward_backward=_forward_backward(setup, c, s, layer, ends, fixed),
+        reduction=Moment(s.gradients, nothing, ends.kept, fixed + s.bucket, s.reduction),
+        optimizer=Moment(s.at_step, nothing, ends.kept, fixed + s.steady_bucket, s.step),
         initialisation=s.initialisation,
     )
 
 
-def _zero(c: Columns) -> Floats:
-    return np.zeros_like(c.tokens)
-
-
-def _ends(setup: Setup, c: Columns) -> _Ends:
+def _ends(setup: Setup, c: Columns, s: States) -> Ends:
     model, w = setup.model, c.width
     last = c.last.astype(np.float64)
-    element = last * c.tokens * c.vocab
+    logits = last * w * c.tokens * c.vocab
+    single = last * 4.0 * c.tokens * c.vocab  # one fp32 copy
     buffers = np.where(c.micro_batches > 1, 2.0, 1.0)
+    kept = np.where(c.engine & ~c.fp32, single * buffers, 0.0)
     hidden = c.tokens * model.hidden * c.replicated
-    mask = 1.0 if setup.dropout > 0 else 0.0
-    return _Ends(
-        logits=w * element,
-        kept=np.where(c.engine & ~c.fp32, 4.0 * element * buffers, 0.0),
-        embedding_gradient=last * w * c.vocab * model.hidden,
-        first=c.first * mask * hidden,
+    if setup.fused_loss:
+        forward = backward = logits + np.maximum(single - logits, 0.0)
+    else:
+        # Engine: old fp32 logits, 16-bit ones, new fp32 ones; else 16-bit, fp32 and the softmax of them,
+        # and with Ulysses the log of that too.
+        plain = logits + 2.0 * single + np.where(c.ulysses, single, 0.0)
+        forward = np.where(c.engine, kept + logits + single, plain)
+        backward = np.where(c.engine, kept + single + logits, 2.0 * single + logits)
+    per_gradient = s.gradients / np.maximum(c.parameters, 1.0)
+    table = c.vocab * model.hidden
+    return Ends(
+        single=single,
+        kept=kept,
+        loss_forward=forward,
+        loss_backward=backward,
+        first=c.first * (1.0 if setup.dropout > 0 else 0.0) * hidden,
         final=last * 2.0 * w * hidden,
+        head_gradient=last * per_gradient * table,
+        table_gradient=c.first * per_gradient * table,
     )
 
 
 def _fixed_buffers(setup: Setup, c: Columns) -> Floats:
     """Library workspaces, the causal mask, and Megatron's global score buffer of unfused attention."""
-    mask = 2.0 * float(setup.seq_length) ** 2
+    mask = 2.0 * float(setup.seq_length) ** 2 if setup.has_score_buffer else 0.0
     scores = np.where(
         c.flash | (not setup.has_score_buffer),
         0.0,
@@ -99,67 +123,99 @@ def _fixed_buffers(setup: Setup, c: Columns) -> Floats:
     return setup.workspace + mask + scores
 
 
-def _kept_activations(c: Columns, layer: LayerBytes) -> Floats:
-    """Activations of one micro batch on the stage, under its recompute."""
+def _kept_layers(c: Columns, layer: LayerBytes) -> Floats:
+    """Bytes the stage's layers keep for one micro batch, under its recompute."""
     whole = layer.saved
-    selective = whole - layer.scores
     chunks = np.ceil(c.layers / c.chunk)
     loose = _unchecked_layers(c)
     blocked = np.minimum(c.chunk, c.layers)
-    full = np.where(
-        c.block,
-        blocked * layer.input + (c.layers - blocked) * whole,
-        (chunks - np.where(loose > 0, 1, 0)) * layer.input + loose * whole,
-    )
-    return np.where(c.full, full, c.layers * np.where(c.selective, selective, whole))
+    uniform = (chunks - np.ceil(loose / c.chunk)) * layer.input + loose * whole
+    block = blocked * layer.input + (c.layers - blocked) * whole
+    plain = c.layers * np.where(c.selective, whole - layer.scores, whole)
+    return np.where(c.full, np.where(c.block, block, uniform), plain)
 
 
 def _unchecked_layers(c: Columns) -> Floats:
-    """Layers a DeepSpeed pipeline never checkpoints: those in a chunk with the embedding.
+    """Layers that DeepSpeed's pipeline engine never checkpoints: those in a chunk with the embedding.
 
     Its chunks are cut over all layer specs (two stand before the first layer), and a chunk that holds
     anything but transformer layers is run as it is.
     """
-    ahead = np.where(c.first, 2, 0)
-    mixed = np.where((c.chunk > ahead) & c.first, np.minimum(c.chunk - ahead, c.layers), 0)
-    return np.where(c.full & c.engine & (c.chunk > 1), mixed, 0).astype(np.float64)
+    mixed = np.minimum(np.maximum(c.chunk - 2, 0), c.layers)
+    return np.where(c.full & c.engine & c.first & (c.chunk > 1), mixed, 0).astype(np.float64)
+
+
+def _boundary(c: Columns, layer: LayerBytes) -> Floats:
+    """Copies of what a stage receives and sends that the pipeline engine keeps, per micro batch."""
+    copies = (~c.first).astype(np.float64) + (~c.last).astype(np.float64)
+    return np.where(c.engine, copies * layer.input / (c.tensor_parallel * c.replicated), 0.0)
 
 
 def _forward_backward(
-    setup: Setup,
-    c: Columns,
-    s: States,
-    layer: LayerBytes,
-    ends: _Ends,
-    fixed: Floats,
-    stage_activations: Floats,
+    setup: Setup, c: Columns, s: States, layer: LayerBytes, ends: Ends, fixed: Floats
 ) -> tuple[Moment, ...]:
-    in_flight = c.kept * stage_activations
+    layers = _kept_layers(c, layer)
+    one = layers + ends.first + ends.final + _boundary(c, layer)
+    in_flight = c.kept * one
+    nothing = np.zeros_like(in_flight)
     accumulated = c.micro_batches > c.kept
-    before = np.where(accumulated, s.gradients, 0.0)
-    buffers = fixed + s.gathered + np.where(accumulated, s.bucket, 0.0)
-    later = fixed + s.gathered + s.bucket
-    ratio = 4.0 / c.width
-    # fp32 logits, their softmax and a 16-bit copy: one more fp32 copy outside the pipeline engine.
-    loss_logits = ends.kept + ends.logits * np.where(c.engine, 1.0 + ratio, 1.0 + 2.0 * ratio)
-    softmax = ends.kept + ends.logits * np.where(c.engine, 1.0 + ratio, 1.0 + ratio)
-    forward = Moment(before, in_flight, loss_logits, buffers, _zero(c))
-    inside = Moment(before, in_flight, ends.kept, buffers, layer.forward_transient)
-    start = Moment(before, in_flight, softmax, buffers, _zero(c))
-    recomputed = np.where(c.full, np.minimum(c.chunk, c.layers) * layer.saved, 0.0) + np.where(
-        c.selective, layer.scores, 0.0
+    before = np.where(accumulated | s.gradients_outlive_step, s.gradients, 0.0)
+    grown = np.where(accumulated & ~s.cleared_before_backward, s.gradients, 0.0)
+    forward_buffers = fixed + s.gathered + np.where(accumulated, s.lasting_bucket, 0.0) + s.steady_bucket
+    buffers = fixed + s.gathered + s.bucket
+    moments = [
+        Moment(before, in_flight, ends.loss_forward, forward_buffers, nothing),
+        Moment(before, in_flight, ends.kept, forward_buffers, layer.mlp_forward),
+        Moment(before, in_flight - layer.mlp, ends.kept, forward_buffers, layer.attention_forward),
+        Moment(grown, in_flight, ends.loss_backward, forward_buffers, nothing),
+    ]
+    late = _late_gradients(setup, c, s, ends)
+    visited = np.maximum(c.layers - 1, 0) / np.maximum(c.layers, 1) * layers
+    first = (np.maximum(grown, ends.head_gradient), in_flight)
+    last = (np.maximum(grown, late.mlp), in_flight - visited)
+    last_attention = (np.maximum(grown, late.attention), in_flight - visited)
+    recomputed = np.where(
+        c.full & ~(c.block & (c.chunk < c.layers)),
+        np.minimum(c.chunk, c.layers) * layer.saved,
+        np.where(c.full, layer.saved, 0.0),
     )
-    backward = np.maximum(layer.mlp_transient, layer.attention_transient) + recomputed
-    per_layer = (s.gradients - np.minimum(ends.embedding_gradient, s.gradients)) / np.maximum(c.layers, 1)
-    first_layer = Moment(
-        np.maximum(before, np.minimum(ends.embedding_gradient, s.gradients)),
-        in_flight,
-        ends.kept,
-        later,
-        backward,
+    mlp = recomputed + layer.mlp_backward
+    attention = recomputed + np.where(c.selective, layer.scores, 0.0) - layer.mlp + layer.attention_backward
+    again = np.where(c.full, recomputed + layer.mlp_forward, 0.0)
+    for (gradients, activations), borrowed in (
+        (first, np.maximum(mlp, np.maximum(attention, again))),
+        (last, np.maximum(mlp, again)),
+        (last_attention, attention),
+    ):
+        moments.append(Moment(gradients, activations, ends.kept, buffers, borrowed))
+    second_table = np.where(late.has_table_gradient | (grown > 0), ends.table_gradient, 0.0)
+    moments.append(Moment(s.gradients, in_flight - one, ends.kept, buffers, second_table + 2.0 * layer.input))
+    return tuple(moments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Gradients present when backward visits the stage's first layer for the first time, bytes."""
+
+    mlp: Floats
+    attention: Floats
+    has_table_gradient: Bools
+
+
+def _late_gradients(setup: Setup, c: Columns, s: States, ends: Ends) -> _Late:
+    """Everything but what this layer and the embedding still have to add."""
+    model = setup.model
+    per_parameter = s.gradients / np.maximum(c.parameters, 1.0)
+    projection = model.hidden * (model.heads + 2.0 * model.kv_heads) * model.head_size / c.tensor_parallel
+    output = model.hidden * model.heads * model.head_size / c.tensor_parallel
+    body = np.maximum(c.parameters - c.tables, 0.0) / np.maximum(c.layers, 1)
+    mlp = np.maximum(body - projection - output, 0.0)
+    down = mlp / (3.0 if model.gated_mlp else 2.0)
+    # A tied table's gradient exists since the head's backward when one stage holds both ends.
+    shared = c.first & c.last & model.tied_embeddings
+    missing_table = np.where(shared, 0.0, ends.table_gradient)
+    return _Late(
+        mlp=np.maximum(s.gradients - missing_table - per_parameter * (body - down), 0.0),
+        attention=np.maximum(s.gradients - missing_table - per_parameter * projection, 0.0),
+        has_table_gradient=np.asarray(shared, dtype=np.bool_),
     )
-    done = np.maximum(c.layers - 1, 0) / np.maximum(c.layers, 1) * _kept_activations(c, layer)
-    last_layer = Moment(
-        np.maximum(before, s.gradients - 0.5 * per_layer), in_flight - done, ends.kept, later, backward
-    )
-    return forward, inside, start, first_layer, last_layer

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpt_tune.layouts.layout import Trainer
+from gpt_tune.layouts.layout import Fusions, Trainer
 from gpt_tune.layouts.trainers import accumulation_dtype
+from gpt_tune.layouts.versions import deepspeed_at_least
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.units import MIB
 
 MEGATRON_DEEPSPEED = "megatron-deepspeed"
 MEGATRON_LM = "megatron-lm"
 FSDP = "fsdp"
+
+# BF16_Optimizer frees 16-bit gradients after the step since this DeepSpeed; before it did so only at the next
+# backward pass (bf16_optimizer.clear_lp_grads, read at tags v0.16.4 to v0.16.9).
+_CLEARS_GRADIENTS_SINCE = (0, 16, 6)
 
 # cuBLAS and cuBLASLt workspaces inside torch's allocator: 2 x 32 MiB from Hopper on, 2 x 8.1 MiB before
 # (torch CUDABlas.cpp; the H200 runs show 64 MiB).
@@ -30,11 +35,31 @@ class Setup:
     dropout: float
     accumulates_fp32_without_zero: bool
     fused_softmax: bool
+    scripted_gelu: bool
     workspace: float
+    old_gradient_clearing: bool
 
     @property
     def deepspeed(self) -> bool:
         return self.trainer.name not in (MEGATRON_LM, FSDP)
+
+    @property
+    def repeats_keys(self) -> bool:
+        """Keys and values are repeated to the number of query heads before attention."""
+        return self.trainer.name == MEGATRON_DEEPSPEED
+
+    @property
+    def fused_loss(self) -> bool:
+        """Cross entropy works on the logits in place of several fp32 copies (NeMo's and Megatron's default)."""
+        return self.trainer.name == MEGATRON_LM
+
+    @property
+    def mask_bytes(self) -> float:
+        """Bytes an element that dropout after attention and MLP keeps.
+
+        Megatron's scripted bias-dropout-add keeps a mask even at dropout 0 (measured).
+        """
+        return 1.0 if self.dropout > 0 or self.trainer.name == MEGATRON_DEEPSPEED else 0.0
 
     @property
     def has_score_buffer(self) -> bool:
@@ -42,7 +67,7 @@ class Setup:
         return self.trainer.name != FSDP
 
 
-def make(model: ModelShape, trainer: Trainer, seq_length: int, fused_softmax: bool, hopper: bool) -> Setup:
+def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions, hopper: bool) -> Setup:
     """The facts of one estimate; dropout and accumulation follow the trainer's defaults where it says nothing."""
     dropout = trainer.dropout
     if dropout is None:
@@ -53,6 +78,8 @@ def make(model: ModelShape, trainer: Trainer, seq_length: int, fused_softmax: bo
         seq_length=seq_length,
         dropout=dropout,
         accumulates_fp32_without_zero=accumulation_dtype(0, "bf16", trainer) == "fp32",
-        fused_softmax=fused_softmax,
+        fused_softmax=fusions.masked_softmax,
+        scripted_gelu=fusions.bias_gelu and trainer.name == MEGATRON_DEEPSPEED and model.linear_bias,
+        old_gradient_clearing=not deepspeed_at_least(trainer, *_CLEARS_GRADIENTS_SINCE),
         workspace=(HOPPER_WORKSPACE if hopper else OLDER_WORKSPACE),
     )

@@ -1,0 +1,34 @@
+"""Owns what PyTorch's caching allocator reserves beyond what is allocated at the peak."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpt_tune.calibration.constants import Calibration
+from gpt_tune.memory.columns import Floats
+from gpt_tune.memory.constants import value
+from gpt_tune.memory.phases import Peaks
+from gpt_tune.memory.setup import Setup
+
+
+def reserved_bytes(
+    setup: Setup, top: Peaks, allocated: Floats, training: Floats, calibration: Calibration | None
+) -> Floats:
+    """Reserved bytes; training is what is allocated at the top of forward and backward.
+
+    The first step runs without Adam's states. They and the optimizer's fp32 gradients are then asked for in
+    single blocks, which no cached activation block can serve: the two peaks add up though they are never
+    there together.
+    """
+    name = setup.trainer.name
+    s = top.states
+    first_step = training - s.moments + s.contiguous
+    gap = (
+        value(calibration, "layer_gap", name) * top.layer.saved
+        + value(calibration, "logits_gap", name) * top.ends.single
+        + value(calibration, "step_gap", name) * s.step
+    )
+    reserved = np.maximum(first_step, allocated) + gap
+    if setup.trainer.expandable_segments:
+        reserved = allocated + value(calibration, "expandable_gap", name) * (reserved - allocated)
+    return np.asarray(reserved, dtype=np.float64)

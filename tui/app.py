@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,11 +14,17 @@ from textual.binding import Binding, BindingType
 
 from tui.draft import Drafting
 from tui.engine import Engine
+from tui.poller import Poller
 from tui.screens.home import Home
+from tui.tasks import Tasks
 from tui.themes import CYCLE, OURS, theme_for
 
 if TYPE_CHECKING:
     from textual.screen import Screen
+
+    from gpt_tune.errors import UserError
+    from gpt_tune.ledger.record import RunRecord
+    from gpt_tune.workflows.draft import Draft
 
 # Screens by name; each module is imported when its screen is first opened.
 _SCREENS = {
@@ -42,7 +49,7 @@ def make_screen(name: str, *arguments: Any) -> Screen[None]:
     return screen
 
 
-class GptTune(Drafting, App[int]):
+class GptTune(Drafting, Poller, Tasks, App[int]):
     """The wizard. Screens read the draft and change it through `put`; the engine decides everything."""
 
     TITLE = "gpt-tune"
@@ -70,6 +77,9 @@ class GptTune(Drafting, App[int]):
 
     def get_default_screen(self) -> Screen[None]:
         return Home()
+
+    def on_mount(self) -> None:
+        self.start_polling()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Quit", "Leave gpt-tune; running jobs go on", self.action_quit)
@@ -119,27 +129,63 @@ class GptTune(Drafting, App[int]):
         self.theme = CYCLE[(at + 1) % len(CYCLE)]
         self.notify(f"Theme: {self.theme}", markup=False)
 
+    # --- runs
+
+    def ask_cancel(self, record: RunRecord) -> None:
+        """Cancel a run's job, after a question."""
+        from tui.screens.dialogs import Confirm
+
+        if not record.active:
+            self.notify(f"{record.name} has ended: {record.state}.", markup=False)
+            return
+        question = f"Cancel {record.name} (job {record.job_id or 'not known yet'})?"
+        self.push_screen(
+            Confirm(question, "The job ends at once; its files stay."), partial(self._cancel, record)
+        )
+
+    def _cancel(self, record: RunRecord, yes: bool | None) -> None:
+        if yes:
+            self.notify(f"Cancelling {record.name}…", markup=False)
+            jobs = self.engine.jobs
+            self.run_task(
+                "cancel", lambda: jobs.cancel(record.run_id), lambda _: self.refresh_jobs(force=True)
+            )
+
+    def begin_from_run(self, record: RunRecord) -> None:
+        """Start the wizard with the choices of a run."""
+        choices = self.engine.choices
+        self.run_task("from-run", lambda: choices.from_run(record), self.begin)
+
+    def save_run(self, record: RunRecord) -> None:
+        """Save a run's choices as a profile."""
+        choices = self.engine.choices
+
+        def ask(draft: Draft) -> None:
+            self.ask_profile_name(draft)
+
+        self.run_task("from-run", lambda: choices.from_run(record), ask)
+
+    def task_failed(self, error: UserError) -> None:
+        self.notify(str(error), severity="error", markup=False, timeout=10)
+
     # --- profiles
 
-    def ask_profile_name(self) -> None:
+    def ask_profile_name(self, draft: Draft | None = None) -> None:
         """Save all choices so far under a name."""
         from tui.screens.dialogs import Ask
 
-        self.push_screen(
-            Ask("Save these choices as a profile. Name:", self.draft.profile.name), self._save_profile
-        )
+        kept = draft or self.draft
+        ask = Ask("Save these choices as a profile. Name:", kept.profile.name)
+        self.push_screen(ask, partial(self._save_profile, kept))
 
-    def _save_profile(self, name: str | None) -> None:
-        from gpt_tune.errors import UserError
-
-        if not name:
-            return
-        try:
-            path = self.engine.launch.save_profile(self.draft, name)
-        except UserError as error:
-            self.notify(str(error), severity="error", markup=False)
-            return
-        self.notify(f"Saved as {path}.", markup=False)
+    def _save_profile(self, draft: Draft, name: str | None) -> None:
+        if name:
+            store, profile = self.engine.profiles, self.engine.choices.profile_of(draft)
+            self.run_task(
+                "save",
+                lambda: store.save(profile, name),
+                lambda path: self.notify(f"Saved as {path}.", markup=False),
+            )
 
 
 def run_wizard() -> int:

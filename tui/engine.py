@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from threading import Lock
 from types import ModuleType
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from gpt_tune.ledger.record import RunRecord
+    from gpt_tune.schedulers.base import JobStatus
+    from gpt_tune.workflows.watch import Watch
+    from tui.poller import Answer
+
+RUNS_SHOWN = 500
 
 
 class Engine:
-    """The engine's modules by name. Tests hand the app one with fakes in it."""
+    """The engine's modules by name, and the few handles that live as long as the app.
+
+    Methods are called from worker threads. Tests hand the app one with fakes in it.
+    """
 
     _rooms: ClassVar[dict[str, str]] = {
         "choices": "gpt_tune.workflows.choices",
@@ -16,10 +29,14 @@ class Engine:
         "watch": "gpt_tune.workflows.watch",
         "planner": "gpt_tune.planner",
         "jobs": "gpt_tune.jobs",
-        "ledger": "gpt_tune.ledger",
         "clusters": "gpt_tune.clusters",
         "profiles": "gpt_tune.profiles.store",
     }
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._ledger: Any = None
+        self._schedulers: dict[str, Any] = {}
 
     def __getattr__(self, room: str) -> ModuleType:
         if room not in self._rooms:
@@ -28,18 +45,121 @@ class Engine:
         setattr(self, room, module)
         return module
 
+    @property
+    def ledger(self) -> Any:
+        """The one open ledger."""
+        with self._lock:
+            if self._ledger is None:
+                self._ledger = import_module("gpt_tune.ledger").Ledger.open()
+            return self._ledger
+
+    def runs(self) -> list[RunRecord]:
+        """Runs as the ledger knows them, newest first; nothing is asked."""
+        return self.ledger.runs(limit=RUNS_SHOWN)  # type: ignore[no-any-return]
+
+    def ask_jobs(self, before: Sequence[RunRecord]) -> Answer:
+        """Bring open runs up to date: one batched call for each cluster that has any."""
+        from tui.poller import Answer
+
+        open_runs = self.ledger.runs(open_only=True)
+        schedulers, error = self._schedulers_of({r.cluster for r in open_runs})
+        calls = sum(s.calls for s in schedulers)
+        if schedulers:
+            self.jobs.refresh(self.ledger, schedulers)
+        failed = [p for p in (self.ledger.poll(s.cluster) for s in schedulers) if p.failures]
+        records = self.runs()
+        changed = [(r.run_id, r.state) for r in records] != [(r.run_id, r.state) for r in before]
+        said = error or "; ".join(f"{p.cluster}: {p.error}" for p in failed)
+        return Answer(records, sum(s.calls for s in schedulers) - calls, said, changed)
+
+    def _schedulers_of(self, names: set[str]) -> tuple[list[Any], str]:
+        from gpt_tune.errors import UserError
+
+        found: list[Any] = []
+        error = ""
+        for name in sorted(names):
+            try:
+                if name not in self._schedulers:
+                    self._schedulers[name] = self.clusters.connect(name)
+            except UserError as problem:
+                error = problem.message
+                continue
+            found.append(self._schedulers[name])
+        return found, error
+
+    def watch_of(self, record: RunRecord, state_source: Callable[[], JobStatus | None]) -> Watch:
+        """The engine's view of one run, with its prediction."""
+        prediction = _prediction(self.watch, record)
+        peak = (record.prediction or {}).get("peak_tflops")
+        paths = self.jobs.resolved_log_paths(record)
+        watch: Watch = self.watch.Watch(
+            paths,
+            prediction,
+            _shape(record),
+            record.gpus or None,
+            state_source,
+            peak_tflops=peak,
+            run_id=record.run_id,
+            state_seconds=0.0,
+        )
+        return watch
+
     def cluster_words(self, name: str) -> str:
         """What a cluster has, in one line. Slow; SchedulerError when it does not answer."""
         cluster = self.clusters.discover(name)
         words = [
-            part
-            for p in cluster.partitions
-            for part in [f"{p.name} {p.gpus_free} of {p.gpus_total} GPUs free"]
-            if p.gpus_total
+            f"{p.name} {p.gpus_free} of {p.gpus_total} GPUs free" for p in cluster.partitions if p.gpus_total
         ]
-        version = (
-            f"{cluster.scheduler.capitalize()} {cluster.version}"
-            if cluster.scheduler != "local"
-            else "this machine"
-        )
+        local = cluster.scheduler == "local"
+        version = "this machine" if local else f"{cluster.scheduler.capitalize()} {cluster.version}"
         return f"{version}: {', '.join(words) if words else 'no GPUs'}"
+
+
+def status_of(record: RunRecord) -> JobStatus:
+    """What the poller last heard of a run, in the scheduler's shape."""
+    from gpt_tune.schedulers.base import JobStatus
+
+    return JobStatus(
+        job_id=record.job_id or "",
+        name=record.name,
+        state=record.state,
+        reason=record.reason,
+        nodes=record.nodes,
+        node_list=record.node_list,
+        gpus=record.gpus,
+        partition=record.partition,
+        submitted_at=record.submitted_at,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        exit_code=record.exit_code,
+    )
+
+
+def _prediction(watch: Any, record: RunRecord) -> Any:
+    if record.plan:
+        return watch.Prediction.from_plan(record.plan)
+    said = record.prediction or {}
+
+    def ms(key: str) -> float | None:
+        value = said.get(key)
+        return None if value is None else value * 1000.0
+
+    return watch.Prediction(
+        ms("step_seconds"),
+        ms("step_low"),
+        ms("step_high"),
+        said.get("model_tflops"),
+        None,
+        said.get("memory_gib"),
+    )
+
+
+def _shape(record: RunRecord) -> Any:
+    from gpt_tune import strict
+    from gpt_tune.errors import UserError
+    from gpt_tune.models.shape import ModelShape
+
+    try:
+        return strict.from_dict(ModelShape, record.shape, "the ledger") if record.shape else None
+    except UserError:
+        return None  # written by another version: figures that need the shape stay unknown

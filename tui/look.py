@@ -25,7 +25,7 @@ class Found:
 
 def look(engine: Engine, unfinished: Draft | None) -> Found:
     """Everything the first screen says. Slow parts first fail soft: a missing Slurm is a fact, not an error."""
-    fresh = engine.choices.start()
+    fresh = _loaded(engine, engine.choices.start())
     words: dict[str, str] = {}
     words["clusters"] = ", ".join(fresh.clusters) or "none found"
     words["profiles"] = plural(len(engine.profiles.names()), "profile")
@@ -33,6 +33,17 @@ def look(engine: Engine, unfinished: Draft | None) -> Found:
     if last is not None:
         words["last"] = _draft_words(engine, last)
     return Found(fresh, last, words, _here(fresh))
+
+
+def _loaded(engine: Engine, draft: Draft) -> Draft:
+    """The draft with its cluster looked at, so that the first step need not wait; as it was if that fails."""
+    from gpt_tune.errors import UserError
+
+    name = engine.choices.needs_cluster(draft)
+    try:
+        return engine.choices.load_cluster(draft, name) if name else draft  # type: ignore[no-any-return]
+    except UserError:
+        return draft  # the cluster step asks again, and says what is wrong
 
 
 def _draft_words(engine: Engine, draft: Draft) -> str:

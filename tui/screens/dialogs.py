@@ -17,7 +17,7 @@ from tui.widgets.keybar import KeyBar, key_words
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
 
-_BOX = """
+BOX = """
     align: center middle; background: $background 60%;
     & > Vertical {
         width: 90%; max-width: 90; height: auto; max-height: 90%; padding: 1 2; background: $surface;
@@ -30,7 +30,7 @@ _BOX = """
 class Help(ModalScreen[None]):
     """Every key of the screen below, from the same bindings as the footer, and what the screen is for."""
 
-    DEFAULT_CSS = "Help {" + _BOX + " & Lines { max-height: 100%; } }"
+    DEFAULT_CSS = "Help {" + BOX + " & Lines { max-height: 100%; } }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,f1,enter,q", "dismiss", "Close", key_display="Esc"),
         Binding("down", "scroll(1)", "Down", show=False),
@@ -72,7 +72,7 @@ def help_lines(screen: Screen[object], text: str) -> list[Line]:
 class Confirm(ModalScreen[bool]):
     """A question answered by Enter/y or Esc/n. The dangerous answer is never the default."""
 
-    DEFAULT_CSS = "Confirm {" + _BOX + "}"
+    DEFAULT_CSS = "Confirm {" + BOX + "}"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes"),
         Binding("n,escape", "answer(False)", "No", key_display="n"),
@@ -102,7 +102,7 @@ class Confirm(ModalScreen[bool]):
 class Ask(ModalScreen["str | None"]):
     """One line of text. `check` gives a sentence while what is typed will not do."""
 
-    DEFAULT_CSS = "Ask {" + _BOX + " & Entry { margin: 1 0; } }"
+    DEFAULT_CSS = "Ask {" + BOX + " & Entry { margin: 1 0; } }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back", key_display="Esc")]
 
     def __init__(

@@ -26,7 +26,8 @@ class Choice(Painted, can_focus=True):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "turn(-1)", "Previous", show=False),
-        Binding("right,space", "turn(1)", "Change", key_display="←→"),
+        Binding("right", "turn(1)", "Change", key_display="←→"),
+        Binding("space", "list", "List", key_display="Space", tooltip="Choose from a list"),
     ]
 
     at: reactive[int] = reactive(0, always_update=False)
@@ -40,14 +41,17 @@ class Choice(Painted, can_focus=True):
         def control(self) -> Choice:
             return self.choice
 
-    def __init__(self, options: Sequence[tuple[str, str]], value: str, *, id: str | None = None) -> None:
+    def __init__(self, options: Sequence[tuple[str, str, str]], value: str, *, id: str | None = None) -> None:
+        """options: (value, label, a few words on it). A value that is none of them is kept and shown."""
         super().__init__(id=id)
-        self._options = tuple(options) or ((value, value),)
+        self._options = tuple(options)
+        if value and all(known != value for known, _, _ in self._options):
+            self._options = ((value, value, "not among the choices here"), *self._options)
         self.set_reactive(Choice.at, self._index(value))
 
     @property
     def value(self) -> str:
-        return self._options[self.at][0]
+        return self._options[self.at][0] if self.at >= 0 else ""
 
     def show_value(self, value: str) -> None:
         """Show a value without announcing a change."""
@@ -55,10 +59,23 @@ class Choice(Painted, can_focus=True):
             self.at = self._index(value)
 
     def _index(self, value: str) -> int:
-        return next((i for i, (known, _) in enumerate(self._options) if known == value), 0)
+        """Where a value stands; -1 when nothing has been chosen yet."""
+        return next((i for i, (known, _, _) in enumerate(self._options) if known == value), -1)
 
     def action_turn(self, by: int) -> None:
-        self.at = (self.at + by) % len(self._options)
+        if self._options:
+            start = self.at if self.at >= 0 else -1 if by > 0 else 0
+            self.at = (start + by) % len(self._options)
+
+    def action_list(self) -> None:
+        """All choices in a window with a line to filter them: for when there are many."""
+        from tui.screens.pick_dialog import PickDialog
+
+        self.app.push_screen(PickDialog(self._options, self.value), self._listed)
+
+    def _listed(self, value: str | None) -> None:
+        if value is not None:
+            self.at = self._index(value)
 
     def watch_at(self) -> None:
         self.refresh()
@@ -83,9 +100,11 @@ class Choice(Painted, can_focus=True):
         if y:
             return self.paint([], self.size.width)
         count = f" {self.at + 1} of {len(self._options)} "
+        if self.at < 0:
+            return self.paint([(" choose: Space lists them", "warn")], self.size.width)
+        label = self._options[self.at][1] or "(none)"
         if len(self._options) == 1:
-            return self.paint([(" " + self._options[0][1], "")], self.size.width)
+            return self.paint([(" " + label, "")], self.size.width)
         room = max(self.size.width - len(count) - 4, 4)
-        label = fit(self._options[self.at][1], room)
         over = "" if self.has_focus else "muted"
-        return self.paint([("‹ ", ""), *label, (" ›", ""), (count, over)], self.size.width)
+        return self.paint([("‹ ", ""), *fit(label, room), (" ›", ""), (count, over)], self.size.width)

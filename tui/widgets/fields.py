@@ -123,7 +123,7 @@ class FieldRow(Horizontal):
         star = " *" if self.field.required else ""
         yield Label(clean(self.field.label) + star, classes="field-label", markup=False)
         if strict(self.field):
-            yield Choice([(o.value, o.label) for o in self.field.options], self._text)
+            yield Choice([(o.value, o.label, o.detail) for o in self.field.options], self._text)
         else:
             yield Entry(self._text, suggested=[o.value for o in self.field.options])
         yield Label(self._note(), classes="field-note", markup=False)

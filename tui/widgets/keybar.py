@@ -57,7 +57,8 @@ class KeyBar(Painted):
         ]
         items.sort(key=lambda item: _ORDER.get(item[0], 0))
         while len(items) > 1 and sum(len(k) + len(w) + 3 for k, w, _ in items) - 2 > self.size.width:
-            items.pop(-2)
+            spare = [i for i, item in enumerate(items) if _ORDER.get(item[0], 0) == 0]
+            items.pop(spare[-1] if spare else -2)
         return items
 
     def render_line(self, y: int) -> Strip:

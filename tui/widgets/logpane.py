@@ -150,6 +150,14 @@ class LogPane(Painted, ScrollView, can_focus=True):
         self.refresh()
         return True
 
+    def go_to_text(self, text: str) -> bool:
+        """Show the first held line that contains a text; False when none does."""
+        wanted = clean(text).strip()[:200]
+        for row, line in enumerate(self._lines):
+            if wanted and wanted in clean(line):
+                return self.go_to_line(row + self._dropped)
+        return False
+
     # --- searching
 
     def search(self, wanted: str) -> int:

@@ -1,0 +1,154 @@
+"""Owns the last look before submitting: every generated file, the cost, the warnings; then one Enter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from gpt_tune.words import count_words
+from tui.screens.step import StepPage
+from tui.widgets.fileview import FileView
+from tui.widgets.lines import Lines
+from tui.widgets.paint import Line
+from tui.widgets.tabs import TabRow
+
+if TYPE_CHECKING:
+    from gpt_tune.errors import UserError
+
+
+class ReviewStep(StepPage):
+    """What will be written and run. Nothing has been written yet; Enter submits once."""
+
+    CSS_PATH = "../styles/review.tcss"
+    step = "review"
+    HELP_TEXT = (
+        "These are the files the job will consist of. Enter writes them to the run folder and submits the job.\n"
+        "If the scheduler refuses, nothing is left running and every choice is kept."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Submit", id="submit"),
+        Binding("left", "file(-1)", "File", key_display="←→"),
+        Binding("right,tab", "file(1)", "Next file", show=False),
+        Binding("d", "dry_run", "Dry run", tooltip="Say what submitting would do, and do nothing"),
+        Binding("s", "save_profile", "Save profile", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._preview: Any = None
+        self._blocked: Line | None = None
+
+    def body(self) -> ComposeResult:
+        yield Lines([[("Writing the job…", "muted")]], id="cost", indent=2)
+        yield TabRow(id="tabs")
+        yield FileView(id="file")
+        yield Lines(id="help", indent=2)
+
+    def on_mount(self) -> None:
+        self.update_path()
+        self.query_one("#file").focus()
+
+    def show_summary(self) -> None:
+        """The cost line says it here."""
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        self._write()
+
+    def _write(self) -> None:
+        launch, choices, draft = self.tune.engine.launch, self.tune.engine.choices, self.tune.draft
+        problems = choices.problems(draft)
+        if problems:
+            first = problems[0]
+            self.query_one("#cost", Lines).say("Not ready to submit.", "bad")
+            self._block(f"{first.text}", f"Esc goes back to {first.step}.")
+            return
+        self._blocked = None
+        self.run_task("preview", lambda: launch.preview(draft), self._written)
+
+    def _written(self, preview: Any) -> None:
+        self._preview = preview
+        files = [preview.rendered.script] + [
+            f.path for f in preview.rendered.files if f.path != preview.rendered.script
+        ]
+        self.query_one("#tabs", TabRow).show_names(files)
+        self._show_file(files[0])
+        self.query_one("#cost", Lines).show(self._cost_lines())
+        self.query_one("#help", Lines).show([[("! ", "warn"), (w, "warn")] for w in preview.warnings])
+
+    def _cost_lines(self) -> list[Line]:
+        spec = self._preview.spec
+        where = self.tune.draft.cluster_name or "planning only"
+        size = (
+            f"{spec.gpus} GPUs on {spec.nodes} node{'s' if spec.nodes > 1 else ''}"
+            if spec.gpus_per_node
+            else "no GPUs"
+        )
+        hours = self._preview.gpu_hours
+        cost = f"costs {hours:,.1f} GPU-hours" if hours else "costs no GPU-hours"
+        total = self._preview.rendered.prediction.total_steps
+        steps = f", {count_words(total)} steps" if total else ""
+        first: Line = [
+            (f"{spec.profile.recipe} on {where}", "strong"),
+            (f"  {size}{steps}  ", ""),
+            (cost, "accent"),
+        ]
+        return [first, [("in ", "muted"), (spec.run_dir, "")]]
+
+    @on(TabRow.Picked)
+    def _picked(self, event: TabRow.Picked) -> None:
+        event.stop()
+        self._show_file(event.name)
+
+    def _show_file(self, path: str) -> None:
+        for file in self._preview.rendered.files if self._preview is not None else ():
+            if file.path == path:
+                self.query_one("#file", FileView).show_file(file.path, file.content)
+
+    def action_file(self, by: int) -> None:
+        self.query_one("#tabs", TabRow).turn(by)
+
+    # --- submitting
+
+    def action_next(self) -> None:
+        """Submit, once: while an answer is awaited further Enters do nothing."""
+        if self._blocked is not None:
+            self.query_one("#help", Lines).show([self._blocked])
+        elif self._preview is not None and not self.task_running("submit"):
+            launch, draft = self.tune.engine.launch, self.tune.draft
+            self.say("Submitting…", "accent")
+            self.run_task("submit", lambda: launch.launch_draft(draft), self._submitted)
+
+    def _submitted(self, record: Any) -> None:
+        self.tune.go_home()
+        self.tune.open("monitor", record)
+
+    def action_dry_run(self) -> None:
+        """Say what Enter would do."""
+        if self._preview is None:
+            return
+        spec, rendered = self._preview.spec, self._preview.rendered
+        size = sum(len(f.content) for f in rendered.files)
+        how = "sbatch" if spec.scheduler == "slurm" else "bash, detached,"
+        self.query_one("#help", Lines).show(
+            [
+                [
+                    ("Dry run: ", "strong"),
+                    (f"would write {len(rendered.files)} files ({size:,} bytes) to {spec.run_dir}", ""),
+                ],
+                [
+                    ("         ", ""),
+                    (f"and start {rendered.script} with {how} as run {spec.run_id}. Nothing was done.", ""),
+                ],
+            ]
+        )
+
+    def task_failed(self, error: UserError) -> None:
+        self.query_one("#help", Lines).show([[("! ", "bad"), (error.message, "bad")], [(error.hint, "")]])
+
+    def _block(self, text: str, hint: str) -> None:
+        self._blocked = [("! ", "bad"), (text, "bad"), (f" {hint}", "")]
+        self.query_one("#help", Lines).show([self._blocked])

@@ -1,0 +1,64 @@
+"""Owns the colours and short words of job states, and of points in time. The engine says what they mean."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from gpt_tune.words import seconds_words
+from tui.widgets.paint import Line
+
+_ROLES = {
+    "RUNNING": "good",
+    "COMPLETING": "good",
+    "COMPLETED": "good",
+    "PENDING": "warn",
+    "SUSPENDED": "warn",
+    "CANCELLED": "warn",
+    "PREEMPTED": "warn",
+    "UNKNOWN": "muted",
+}
+
+
+def state_role(state: str) -> str:
+    """The role a state is painted in; whatever is not listed has gone wrong."""
+    return _ROLES.get(state, "bad")
+
+
+def state_cell(state: str) -> Line:
+    return [(state, state_role(state))]
+
+
+def seconds_since(stamp: str | None, now: datetime | None = None) -> float | None:
+    """Seconds between an RFC 3339 time and now."""
+    if not stamp:
+        return None
+    then = datetime.fromisoformat(stamp.replace("Z", "+00:00"))
+    return ((now or datetime.now(timezone.utc)) - then).total_seconds()
+
+
+def ago(stamp: str | None) -> str:
+    """`5 min 10 s ago`, or an empty text."""
+    seconds = seconds_since(stamp)
+    if seconds is None:
+        return ""
+    return "now" if seconds < 2 else f"{_coarse(seconds)} ago"
+
+
+def _coarse(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 60
+        else seconds_words(seconds).split(" ", 2)[0]
+        + " "
+        + ("min" if seconds < 3570 else "h" if seconds < 48 * 3600 - 30 else "d")
+    )
+
+
+def reason_words(record: Any) -> str:
+    """Why a run waits or ended, as far as the ledger knows."""
+    if record.reason and record.reason not in ("None", record.state):
+        return str(record.reason)
+    if record.exit_code not in (None, 0):
+        return f"exit code {record.exit_code}"
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from gpt_tune.errors import SchedulerError, UserError, unknown_name
-from gpt_tune.schedulers.base import Cluster, Scheduler
+from gpt_tune.schedulers.base import Cluster, Scheduler, Unreachable
 from gpt_tune.schedulers.local import Local
 from gpt_tune.schedulers.slurm_cli import SlurmCli, configured_name
 
@@ -14,29 +14,43 @@ LOCAL = "local"
 
 def available() -> list[str]:
     """Names of the clusters that answer now: Slurm's first, this machine (`local`) always."""
-    return [*_reachable_slurm(), LOCAL]
+    name, problem = _slurm()
+    return [name, LOCAL] if name and problem is None else [LOCAL]
+
+
+def silent() -> dict[str, SchedulerError]:
+    """Clusters that this machine belongs to and that do not answer now, with what to tell the user."""
+    name, problem = _slurm()
+    return {name or "slurm": problem} if isinstance(problem, Unreachable) else {}
 
 
 def connect(name: str | None = None) -> Scheduler:
-    """The scheduler of a cluster; without a name Slurm's where it is installed, else this machine.
+    """The scheduler of a cluster; without a name Slurm's where it is set up, else this machine.
 
     Makes no controller call when the cluster's name stands in slurm.conf, so that a cluster whose controller
     is down can still be connected to.
     """
     if name == LOCAL:
         return Local()
-    slurm = slurm_name()
-    if name in (None, ""):
-        return SlurmCli() if slurm else Local()
-    if slurm and name == slurm:
-        return SlurmCli()
-    known = [slurm, LOCAL] if slurm else [LOCAL]
-    if not slurm and shutil.which("sinfo") is None:
+    if shutil.which("sinfo") is None:
+        if not name:
+            return Local()
         raise UserError(
             f"There is no cluster {name!r} here: Slurm is not installed on this machine.",
             "Run gpt-tune on the cluster's login node, or use `local`.",
         )
-    raise unknown_name("cluster", str(name), known)
+    scheduler = SlurmCli()
+    try:
+        slurm = scheduler.cluster
+    except Unreachable:
+        raise
+    except SchedulerError:  # Slurm's commands are here, but this machine belongs to no cluster
+        slurm = ""
+    if not name:
+        return scheduler if slurm else Local()
+    if name == slurm:
+        return scheduler
+    raise unknown_name("cluster", name, [slurm, LOCAL] if slurm else [LOCAL])
 
 
 def discover(name: str | None = None) -> Cluster:
@@ -44,25 +58,13 @@ def discover(name: str | None = None) -> Cluster:
     return connect(name).discover()
 
 
-def slurm_name() -> str | None:
-    """The name of the Slurm cluster this machine belongs to, None where there is none."""
+def _slurm() -> tuple[str | None, SchedulerError | None]:
+    """The Slurm cluster's name, where it is known, and why it cannot be used now."""
     if shutil.which("sinfo") is None:
-        return None
-    name = configured_name()
-    if name:
-        return name
+        return None, None
+    scheduler = SlurmCli()
     try:
-        return SlurmCli().cluster
-    except SchedulerError:
-        return None
-
-
-def _reachable_slurm() -> list[str]:
-    name = slurm_name()
-    if name is None:
-        return []
-    try:
-        SlurmCli().check_reachable()
-    except SchedulerError:
-        return []
-    return [name]
+        scheduler.check_reachable()
+        return scheduler.cluster, None
+    except SchedulerError as error:
+        return configured_name(), error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-import getpass
 import posixpath
 
 from gpt_tune.ledger import RunRecord
 from gpt_tune.schedulers import hostlist, log_patterns
 from gpt_tune.schedulers.base import Files
+from gpt_tune.schedulers.commands import user_name
 from gpt_tune.schedulers.local_files import LocalFiles
 
 
@@ -30,8 +30,8 @@ def expanded(record: RunRecord, job_id: str, pattern: str) -> str:
     nodes = hostlist.expand(record.node_list)
     known = log_patterns.values(
         job_id,
-        name=_job_name(record),
-        user=getpass.getuser(),
+        name=record.name,
+        user=user_name(),
         host=nodes[0] if nodes else None,  # the batch script runs on the first node
     )
     return log_patterns.expand(pattern, known)
@@ -44,12 +44,6 @@ def touch(record: RunRecord, files: Files) -> None:
         if "*" not in path:
             files.make_dir(posixpath.dirname(path))
             files.touch(path)
-
-
-def _job_name(record: RunRecord) -> str:
-    from gpt_tune import rendering
-
-    return rendering.slug(record.name, record.recipe)
 
 
 def _files_of(path: str, files: Files) -> list[str]:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from gpt_tune.errors import SchedulerError, UserError
-from gpt_tune.jobs import clock, submitting
+from gpt_tune.jobs import clock, states
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.schedulers import local_runner, slurm_words
 from gpt_tune.schedulers.base import JobStatus, Scheduler
@@ -26,7 +26,7 @@ def look_for(record: RunRecord, scheduler: Scheduler, ledger: Ledger) -> RunReco
     except (SchedulerError, UserError):
         job_id = None
     if job_id is not None:
-        return submitting.accepted(record, job_id, scheduler, ledger)
+        return states.accepted(record, job_id, scheduler, ledger)
     return ledger.update(record.run_id, reason=LOST_REASON)
 
 
@@ -44,7 +44,7 @@ def reconcile(
         since = slurm_words.rfc3339(slurm_words.epoch(record.created_at) - 3600)
         job_id = from_jobs(record, list(scheduler.history([], since).values()))
     if job_id is not None:
-        return submitting.accepted(record, job_id, scheduler, ledger)
+        return states.accepted(record, job_id, scheduler, ledger)
     return _absent(record, scheduler, ledger)
 
 

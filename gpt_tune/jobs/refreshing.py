@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from gpt_tune import clusters
 from gpt_tune.errors import SchedulerError, UserError
-from gpt_tune.jobs import clock, reconciling
-from gpt_tune.ledger import JobRecord, Ledger, Poll, RunRecord
+from gpt_tune.jobs import clock, reconciling, states
+from gpt_tune.ledger import Ledger, Poll, RunRecord
 from gpt_tune.schedulers.base import ENDED, JobStatus, Scheduler
 
 FORGOTTEN = "Forgotten"
@@ -73,44 +73,9 @@ def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -
     vanished = [r for r in with_job if r.job_id not in statuses]
     for record in with_job:
         if record.job_id in statuses:
-            store(record, statuses[record.job_id], ledger)
+            states.store(record, statuses[record.job_id], ledger)
     if vanished:
         _settle(vanished, scheduler, ledger)
-
-
-def store(record: RunRecord, status: JobStatus, ledger: Ledger) -> RunRecord:
-    """Write one job's status down."""
-    assert record.job_id is not None
-    ledger.put_job(
-        JobRecord(
-            run_id=record.run_id,
-            job_id=record.job_id,
-            ordinal=len(record.job_ids) - 1,
-            state=status.state,
-            reason=status.reason,
-            submitted_at=status.submitted_at or record.submitted_at,
-            started_at=status.started_at,
-            ended_at=status.ended_at,
-            exit_code=status.exit_code,
-            node_list=status.node_list,
-        )
-    )
-    ended = status.state in ENDED
-    return ledger.update(
-        record.run_id,
-        phase="ended" if ended else "submitted",
-        state=status.state,
-        reason=status.reason,
-        submitted_at=status.submitted_at or record.submitted_at,
-        started_at=status.started_at or (record.started_at if ended else None),
-        ended_at=status.ended_at or (clock.now() if ended else None),
-        expected_start=status.expected_start,
-        exit_code=status.exit_code,
-        node_list=status.node_list or record.node_list,
-        partition=status.partition or record.partition,
-        seen_at=clock.now(),
-        missing_since=None,
-    )
 
 
 def _settle(records: list[RunRecord], scheduler: Scheduler, ledger: Ledger) -> None:
@@ -123,9 +88,9 @@ def _settle(records: list[RunRecord], scheduler: Scheduler, ledger: Ledger) -> N
     for record in records:
         status = history.get(record.job_id or "")
         if status is not None and status.state in ENDED:
-            store(record, status, ledger)
+            states.store(record, status, ledger)
         else:
-            store(record, _own_record(record, scheduler), ledger)
+            states.store(record, _own_record(record, scheduler), ledger)
             ledger.update(record.run_id, phase="ended")
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from gpt_tune import rendering, toml
 from gpt_tune.errors import UserError
-from gpt_tune.jobs import clock, logs, reconciling
+from gpt_tune.jobs import clock, reconciling, states
 from gpt_tune.jsonable import as_json
-from gpt_tune.ledger import JobRecord, Ledger, RunRecord
+from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.profiles.build import to_dict
 from gpt_tune.recipes.base import JobSpec, Rendered
-from gpt_tune.schedulers import local_runner
+from gpt_tune.schedulers import local_runner, sbatch_lines
 from gpt_tune.schedulers.base import Scheduler, SubmitRequest, SubmitUnknown
 
 
@@ -42,7 +43,16 @@ def submit(
         _take_back(spec, rendered, scheduler)
         ledger.remove(record.run_id)
         raise
-    return accepted(record, job_id, scheduler, ledger)
+    except BaseException:  # Ctrl-C while the scheduler decides: from now on others may look for the job
+        ledger.update(record.run_id, reason=reconciling.LOST_REASON)
+        raise
+    try:
+        return states.accepted(record, job_id, scheduler, ledger)
+    except UserError as error:
+        raise UserError(
+            f"Job {job_id} is submitted, but this could not be written down: {error.message}",
+            f"{error.hint} Do not submit it again: `gpt-tune jobs` finds it by its run folder.",
+        ) from error
 
 
 def intent(spec: JobSpec, rendered: Rendered, scheduler: Scheduler, tags: tuple[str, ...] = ()) -> RunRecord:
@@ -52,7 +62,7 @@ def intent(spec: JobSpec, rendered: Rendered, scheduler: Scheduler, tags: tuple[
         token=spec.token,
         cluster=scheduler.cluster,
         scheduler=spec.scheduler,
-        name=spec.profile.name or spec.profile.recipe,
+        name=_job_name(spec, rendered),
         recipe=spec.profile.recipe,
         run_dir=spec.run_dir,
         script=f"{spec.run_dir}/{rendered.script}",
@@ -73,21 +83,10 @@ def intent(spec: JobSpec, rendered: Rendered, scheduler: Scheduler, tags: tuple[
     )
 
 
-def accepted(record: RunRecord, job_id: str, scheduler: Scheduler, ledger: Ledger) -> RunRecord:
-    """Write down that the scheduler took the job."""
-    submitted = record.submitted_at or clock.now()
-    ledger.put_job(JobRecord(record.run_id, job_id, len(record.job_ids), "PENDING", submitted_at=submitted))
-    record = ledger.update(
-        record.run_id,
-        phase="submitted",
-        state="PENDING",
-        reason="",
-        submitted_at=submitted,
-        seen_at=clock.now(),
-        missing_since=None,
-    )
-    logs.touch(record, scheduler.files)
-    return record
+def _job_name(spec: JobSpec, rendered: Rendered) -> str:
+    """The name the scheduler knows the job by; `%x` of log paths stands for it."""
+    script = next((f.content for f in rendered.files if f.path == rendered.script), b"")
+    return sbatch_lines.options(script).get("job-name") or spec.profile.name or spec.profile.recipe
 
 
 def _request(record: RunRecord) -> SubmitRequest:
@@ -104,10 +103,12 @@ def _take_back(spec: JobSpec, rendered: Rendered, scheduler: Scheduler) -> None:
     """Remove the files of a run that never was, and the folders they leave empty."""
     folders = {spec.run_dir, f"{spec.run_dir}/{rendering.LOG_FOLDER}"}
     for file in rendered.files:
-        scheduler.files.remove(f"{spec.run_dir}/{file.path}")
+        with suppress(UserError):  # what refused the job matters more than a file left over
+            scheduler.files.remove(f"{spec.run_dir}/{file.path}")
         folders.update(f"{spec.run_dir}/{p}" for p in PurePosixPath(file.path).parents if str(p) != ".")
     for folder in sorted(folders, key=len, reverse=True):
-        scheduler.files.remove(folder)
+        with suppress(UserError):
+            scheduler.files.remove(folder)
 
 
 def _plain(data: Any) -> dict[str, Any]:

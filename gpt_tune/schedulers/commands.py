@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,10 @@ from gpt_tune.schedulers.base import Unreachable
 
 # Variables of these families change what a command prints or selects (SQUEUE_STATES, SINFO_PARTITION), or
 # describe an allocation that gpt-tune happens to run in (SLURM_MEM_PER_NODE is even refused by sbatch).
-_DROPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SALLOC_", "SRUN_", "SLURMD_")
+_DROPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SALLOC_", "SRUN_", "SLURMD_",
+            "GPT_TUNE_JOB_")  # fmt: skip
+# Seconds since the epoch: Slurm's own format is local time without a zone.
+_READING = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
 
@@ -39,9 +43,13 @@ class Commands(Protocol):
     """Where commands run: this machine, or the far end of ssh."""
 
     def run(
-        self, argv: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
+        self, argv: Sequence[str], timeout: float, job_variables: Mapping[str, str] | None = None
     ) -> Completed:
-        """Unreachable on a timeout; SchedulerError when the command does not exist."""
+        """Unreachable on a timeout; SchedulerError when the command does not exist.
+
+        job_variables: given when the command hands its environment on to a job, which then has these and the
+        user's own language; None for commands whose words are read.
+        """
         ...
 
 
@@ -49,15 +57,17 @@ class LocalCommands:
     """Commands on this machine."""
 
     def run(
-        self, argv: Sequence[str], timeout: float, environment: Mapping[str, str] | None = None
+        self, argv: Sequence[str], timeout: float, job_variables: Mapping[str, str] | None = None
     ) -> Completed:
+        environment = clean_environment(os.environ)
+        environment.update(_READING if job_variables is None else job_variables)
         try:
             done = subprocess.run(
                 list(argv),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=timeout,
-                env={**clean_environment(os.environ), **(environment or {})},
+                env=environment,
                 check=False,
             )
         except FileNotFoundError as error:
@@ -80,7 +90,13 @@ class LocalCommands:
 
 
 def clean_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment for scheduler commands: English words, and none of the variables that bend output."""
-    kept = {k: v for k, v in variables.items() if k in _KEPT or not k.startswith(_DROPPED)}
-    # Seconds since the epoch: Slurm's own format is local time without a zone.
-    return {**kept, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    """`variables` without those that bend output or describe another job."""
+    return {k: v for k, v in variables.items() if k in _KEPT or not k.startswith(_DROPPED)}
+
+
+def user_name() -> str:
+    """This process's user as the cluster knows them: by the uid, since LOGNAME may say anything."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container without a passwd entry
+        return str(os.getuid())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shutil
@@ -18,11 +17,12 @@ from typing import Any
 from gpt_tune import resources
 from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.schedulers import local_machine, local_runner, log_patterns, sbatch_lines, slurm_words
-from gpt_tune.schedulers.base import Cluster, Files, JobStatus, State, SubmitRequest
-from gpt_tune.schedulers.commands import Commands, LocalCommands
+from gpt_tune.schedulers.base import ENDED, Cluster, Files, JobStatus, State, SubmitRequest, SubmitUnknown
+from gpt_tune.schedulers.commands import Commands, LocalCommands, clean_environment, user_name
 from gpt_tune.schedulers.local_files import LocalFiles
 
 _START_SECONDS = 20.0
+_NEVER_STARTED_SECONDS = 120.0
 _CANCEL_WAIT_SECONDS = 2.0  # most jobs end at once; those that do not are ended by their runner
 
 
@@ -64,6 +64,8 @@ class Local:
         _write(record_file, record)
         try:
             self._launch(record_file, request)
+        except SubmitUnknown:
+            raise
         except (SchedulerError, OSError):
             record_file.unlink(missing_ok=True)
             raise
@@ -78,7 +80,8 @@ class Local:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                env={**_job_environment(), **request.environment},
+                # Without any allocation's variables, by which the script tells Slurm from local.
+                env={**clean_environment(os.environ), **request.environment},
                 timeout=_START_SECONDS,
                 check=False,
             )
@@ -111,9 +114,11 @@ class Local:
         record = _read(_records() / f"{job_id}.json")
         if record is None:
             raise SchedulerError(f"There is no local job {job_id}.", "`gpt-tune jobs` lists them.")
-        state = _read(Path(record["state_file"]))
-        if state is None or _read(Path(record["exit_file"])) is not None:
+        if _status(record).state in ENDED:
             return
+        state = _read(Path(record["state_file"]))
+        if state is None:
+            raise SchedulerError(f"{job_id} is just starting.", "Cancel it again in a moment.")
         if state["host"] != socket.gethostname():
             raise SchedulerError(
                 f"{job_id} runs on {state['host']}, not here.", f"Cancel it on {state['host']}."
@@ -161,9 +166,9 @@ def _state(
 ) -> tuple[State, str, int | None, float | None]:
     """State, reason, exit code and end (seconds since the epoch) of a job."""
     if state is None:
-        if time.time() - float(record["submitted_at"]) < _START_SECONDS:
+        if time.time() - float(record["submitted_at"]) < _NEVER_STARTED_SECONDS:
             return "PENDING", "starting", None, None
-        return "UNKNOWN", "its run folder holds no record of a start", None, None
+        return "FAILED", "it never started, or its run folder is gone", None, None
     outcome = _read(Path(record["exit_file"]))
     if outcome is None:
         if state["host"] != socket.gethostname():
@@ -229,9 +234,7 @@ def _new_record_file() -> Path:
 def _record(job_id: str, request: SubmitRequest) -> dict[str, Any]:
     options = sbatch_lines.options(LocalFiles().read(request.script))
     name = options.get("job-name") or request.name
-    known = log_patterns.values(
-        job_id, name=name, user=getpass.getuser(), host=socket.gethostname().split(".")[0]
-    )
+    known = log_patterns.values(job_id, name=name, user=user_name(), host=socket.gethostname().split(".")[0])
     output = options.get("output") or "slurm-%j.out"
     error = options.get("error") or output
     run_dir = Path(request.run_dir)
@@ -249,12 +252,6 @@ def _record(job_id: str, request: SubmitRequest) -> dict[str, Any]:
         "bash": shutil.which("bash") or "/bin/bash",
         "submitted_at": time.time(),
     }
-
-
-def _job_environment() -> dict[str, str]:
-    """This environment without any allocation's variables: the script tells Slurm from local by them."""
-    dropped = ("SLURM_", "SBATCH_", "SLURMD_", "GPT_TUNE_JOB_")
-    return {k: v for k, v in os.environ.items() if k == "SLURM_CONF" or not k.startswith(dropped)}
 
 
 def _write(path: Path, data: dict[str, Any]) -> None:

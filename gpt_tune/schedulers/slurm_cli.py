@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 from collections.abc import Sequence
@@ -11,11 +10,12 @@ from pathlib import Path
 from gpt_tune.errors import SchedulerError
 from gpt_tune.schedulers import refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
 from gpt_tune.schedulers.base import Cluster, Files, JobStatus, SubmitRequest, SubmitUnknown, Unreachable
-from gpt_tune.schedulers.commands import Commands, Completed, LocalCommands
+from gpt_tune.schedulers.commands import Commands, Completed, LocalCommands, user_name
 from gpt_tune.schedulers.local_files import LocalFiles
 
 # Slurm's commands try for about MessageTimeout (10 s) when the controller is away; large clusters take
 # seconds for a full sinfo.
+_PING_SECONDS = 15.0
 _READ_SECONDS = 30.0
 _SUBMIT_SECONDS = 60.0
 _SACCT_SECONDS = 20.0
@@ -33,12 +33,15 @@ class SlurmCli:
         self.files: Files = files or LocalFiles()
         self.calls = 0
         self._configuration: dict[str, str] = {}
+        self._name = ""
 
     # -- what the cluster is ----------------------------------------------------------------------
     @property
     def cluster(self) -> str:
         """Its ClusterName: from the configuration file where there is one, so that no controller is needed."""
-        return configured_name() or self.configuration()["ClusterName"]
+        if not self._name:
+            self._name = configured_name() or self.configuration()["ClusterName"]
+        return self._name
 
     def configuration(self) -> dict[str, str]:
         """`scontrol show config`, asked once."""
@@ -55,7 +58,7 @@ class SlurmCli:
     def check_reachable(self) -> None:
         # Slurm's other commands wait ~10 s for a controller that is down; ping answers at once.
         self.calls += 1
-        done = self.commands.run(["scontrol", "ping"], _READ_SECONDS)
+        done = self.commands.run(["scontrol", "ping"], _PING_SECONDS)
         if re.search(r"\bis UP\b", done.text):
             return
         if "DOWN" in done.text or refusals.is_lost(done.words):
@@ -105,11 +108,11 @@ class SlurmCli:
         if not job_ids:
             return {}
         wanted = set(job_ids)
-        found = self._squeue(slurm_jobs.squeue_arguments(getpass.getuser(), sorted(wanted)))
+        found = self._squeue(slurm_jobs.squeue_arguments(user_name(), sorted(wanted)))
         return {s.job_id: s for s in found if s.job_id in wanted}
 
     def my_jobs(self) -> list[JobStatus]:
-        return self._squeue(slurm_jobs.squeue_arguments(getpass.getuser()))
+        return self._squeue(slurm_jobs.squeue_arguments(user_name()))
 
     def _squeue(self, argv: Sequence[str]) -> list[JobStatus]:
         self.calls += 1
@@ -124,7 +127,8 @@ class SlurmCli:
             return {}
         self.calls += 1
         done = self.commands.run(
-            slurm_jobs.sacct_arguments(sorted(job_ids), slurm_words.local_iso(since)), _SACCT_SECONDS
+            slurm_jobs.sacct_arguments(user_name(), sorted(job_ids), slurm_words.local_iso(since)),
+            _SACCT_SECONDS,
         )
         if done.returncode != 0:
             raise refusals.failed("sacct", done.words)

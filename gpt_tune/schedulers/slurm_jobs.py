@@ -33,13 +33,13 @@ def squeue_arguments(user: str, job_ids: Sequence[str] = ()) -> list[str]:
     return argv
 
 
-def sacct_arguments(job_ids: Sequence[str], since: str) -> list[str]:
-    """One call for `job_ids`, bounded in time: sacct otherwise scans the whole table."""
+def sacct_arguments(user: str, job_ids: Sequence[str], since: str) -> list[str]:
+    """One call for `job_ids` (none: all of the user's), bounded in time: sacct otherwise scans the whole table."""
     argv = [
         "sacct", "--allocations", "--noheader", "--parsable2", f"--delimiter={_SEPARATOR}", f"--starttime={since}",
         "--format=" + ",".join(SACCT_FIELDS),
     ]  # fmt: skip
-    return [*argv, "--jobs=" + ",".join(job_ids)] if job_ids else argv
+    return [*argv, "--jobs=" + ",".join(job_ids)] if job_ids else [*argv, f"--user={user}"]
 
 
 def parse_squeue(output: bytes) -> list[JobStatus]:

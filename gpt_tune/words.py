@@ -6,7 +6,7 @@ from __future__ import annotations
 def count_words(value: float) -> str:
     """A count with a decimal suffix: 145.6B, 2.1M, 512."""
     for size, suffix in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if abs(value) >= size:
+        if abs(value) >= size / 2:
             return f"{value / size:.3g}{suffix}" if value / size < 100 else f"{value / size:.1f}{suffix}"
     return f"{value:,.0f}"
 

@@ -143,11 +143,12 @@ def _field(draft: Draft, spec: Spec) -> Field:
     origin = draft.origins.get(spec.key)
     if origin is None and value != default:
         origin = _unnamed_source(draft, spec.key)
+    label, unit = _label(draft, spec)
     return Field(
         key=spec.key,
-        label=spec.label,
+        label=label,
         help=spec.help,
-        unit=spec.unit,
+        unit=unit,
         kind=spec.kind,
         options=options_of(draft, spec.key),
         value=text_of(value),
@@ -156,6 +157,14 @@ def _field(draft: Draft, spec: Spec) -> Field:
         required=spec.needed(draft),
         advanced=spec.advanced,
     )
+
+
+def _label(draft: Draft, spec: Spec) -> tuple[str, str]:
+    """Where there are no GPUs, the same number counts processes."""
+    found = defaults.machine(draft)
+    if spec.key.startswith("resources.gpus") and found is not None and found.node is None and draft.cluster:
+        return ("Processes" if spec.key == "resources.gpus" else "Processes a node"), "processes"
+    return spec.label, spec.unit
 
 
 def _unnamed_source(draft: Draft, key: str) -> str:

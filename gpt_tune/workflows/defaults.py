@@ -8,11 +8,12 @@ from typing import Any
 from gpt_tune.errors import UserError
 from gpt_tune.models import catalogue as models
 from gpt_tune.models.shape import ModelShape
+from gpt_tune.planner import default_global_batch
 from gpt_tune.profiles.build import value_at
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.workflows.draft import PLAN_ONLY, Draft
 from gpt_tune.workflows.machine import Machine, machine_of
-from gpt_tune.workflows.request import DEFAULT_ITERATIONS, default_batch
+from gpt_tune.workflows.request import DEFAULT_ITERATIONS
 
 Default = tuple[Any, str]  # the value and the words for its source
 
@@ -78,7 +79,7 @@ def _global_batch(draft: Draft) -> Default:
     found, length = machine(draft), seq_length(draft)
     if found is None or length is None:
         return None, ""
-    return default_batch(found.gpus, length), "about 0.5 M tokens a step"
+    return default_global_batch(found.gpus, length), "about 0.5 M tokens a step"
 
 
 def _iterations(draft: Draft) -> Default:

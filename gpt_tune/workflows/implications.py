@@ -63,7 +63,7 @@ def _training_parts(draft: Draft) -> list[tuple[str, str]]:
     )
     parts = [("model", f"{model.id}, {count_words(parameters.total(model))} parameters")]
     if batch:
-        parts.append(("batch", f"{batch} x {length} = {count_words(batch * length)} tokens a step"))
+        parts.append(("batch", f"{count_words(batch * length)} tokens ({batch} x {length})"))
         steps = iterations_of(draft.profile, _request(draft))
         parts.append(("length", f"{steps:,} steps, {count_words(steps * batch * length)} tokens"))
     return parts

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from gpt_tune import clusters, jobs, planner, recipes
 from gpt_tune.errors import UserError
-from gpt_tune.jobs import RunRecord
-from gpt_tune.ledger import Ledger
+from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile, Site
@@ -54,7 +53,7 @@ def prepare(
     request = _question(profile, full_site, found)
     chosen = plan or _best_plan(request)
     settled = _settled(profile, found, machine, full_site)
-    spec = jobs.prepare(settled, full_site, found, chosen, run_dir=run_dir)
+    spec = jobs.prepare(settled, full_site, found, chosen, scheduler=scheduler, run_dir=run_dir)
     rendered = recipes.render(spec)
     return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(profile, request, chosen))
 
@@ -108,12 +107,6 @@ def _refuse_what_cannot_run(profile: Profile, cluster: Cluster, machine: Machine
         raise UserError(
             f"{profile.recipe} needs GPUs, and {where} has none.",
             "Choose another partition or cluster, or try the job with recipe=smoke.",
-        )
-    partition = machine.partition
-    if partition is not None and partition.gpus_total and machine.gpus > partition.gpus_total:
-        raise UserError(
-            f"{machine.gpus} GPUs are more than partition {partition.name} has ({partition.gpus_total}).",
-            f"Ask for at most {partition.gpus_total}.",
         )
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware import catalogue
 from gpt_tune.hardware.parts import Node
 from gpt_tune.hardware.sizes import nodes_of
-from gpt_tune.profiles.guess import best_partition
+from gpt_tune.jobs.prepare import choose_group, choose_partition
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
 
@@ -31,31 +29,23 @@ class Machine:
 
 def machine_of(profile: Profile, site: Site | None = None, cluster: Cluster | None = None) -> Machine:
     """The size and node type of a job. UserError for an unknown partition or an illegal number of GPUs."""
+    site = site or Site()
     partition = partition_of(profile, site, cluster)
-    node = node_of(profile, site, partition)
-    per_node = gpus_per_node_of(profile, partition, node)
+    group = choose_group(profile, site, partition) if partition else None
+    node = node_of(profile, site, group)
+    per_node = gpus_per_node_of(profile, group, node)
     gpus = profile.resources.gpus or per_node
     return Machine(gpus, min(gpus, per_node), nodes_of(gpus, per_node), per_node, node, partition)
 
 
-def partition_of(profile: Profile, site: Site | None, cluster: Cluster | None) -> Partition | None:
-    """The partition a job goes to: the profile's, the site's, or the cluster's best. None without a cluster."""
+def partition_of(profile: Profile, site: Site, cluster: Cluster | None) -> Partition | None:
+    """The partition a job goes to: the profile's, the site's, or the cluster's own. None without a cluster."""
     if cluster is None:
         return None
-    wanted = profile.resources.partition or profile.site.partition or (site.partition if site else "")
-    if not wanted:
-        return best_partition(cluster)  # type: ignore[return-value]
-    for partition in cluster.partitions:
-        if partition.name == wanted:
-            return partition
-    names = [p.name for p in cluster.partitions]
-    error = unknown_name("partition", wanted, names, f"cluster {cluster.name}")
-    if "Did you mean" in error.hint and len(names) <= 12:
-        error = UserError(error.message, f"{error.hint} Partitions: {', '.join(names)}.")
-    raise error
+    return choose_partition(cluster, profile.resources.partition or profile.site.partition or site.partition)
 
 
-def node_of(profile: Profile, site: Site | None, partition: Partition | None) -> Node | None:
+def node_of(profile: Profile, site: Site, group: NodeGroup | None) -> Node | None:
     """The node type to plan with, or None when nothing says which GPUs there are.
 
     What the profile names counts first. The site's node type counts where it fits the partition's GPUs:
@@ -65,26 +55,17 @@ def node_of(profile: Profile, site: Site | None, partition: Partition | None) ->
     named = profile.resources.node or profile.site.node or profile.resources.gpu
     if named:
         return catalogue.node_for(named, per_node)
-    group = gpu_group(partition)
     gpu = catalogue.guess_gpu(group.gpu) if group else None
-    of_site = catalogue.node_for(site.node, per_node) if site and site.node else None
+    of_site = catalogue.node_for(site.node, per_node) if site.node else None
     if of_site is not None and gpu in (None, of_site.gpu.id):
         return of_site
     return catalogue.node_for(gpu, per_node or (group.gpus_per_node if group else None)) if gpu else None
 
 
-def gpu_group(partition: Partition | None) -> NodeGroup | None:
-    """The largest group of nodes with GPUs in a partition."""
-    groups: Sequence[NodeGroup] = partition.groups if partition else ()
-    with_gpus = [g for g in groups if g.gpus_per_node]
-    return max(with_gpus, key=lambda g: g.nodes * g.gpus_per_node) if with_gpus else None
-
-
-def gpus_per_node_of(profile: Profile, partition: Partition | None, node: Node | None) -> int:
+def gpus_per_node_of(profile: Profile, group: NodeGroup | None, node: Node | None) -> int:
     """GPUs (tasks, where there are none) on one node."""
     if profile.resources.gpus_per_node:
         return profile.resources.gpus_per_node
-    group = gpu_group(partition)
     if group:
         return group.gpus_per_node
     return node.gpus_per_node if node else max(1, profile.resources.gpus or 1)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 
+from gpt_tune import planner
 from gpt_tune.errors import UserError
 from gpt_tune.layouts.layout import Trainer
-from gpt_tune.models import catalogue as models
 from gpt_tune.planner.types import PlanRequest
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.schedulers.base import Cluster
 from gpt_tune.workflows.machine import machine_of
 
-# Tokens in a default global batch: GPT-3's smallest model trains with 0.5 M a step (Brown et al. 2020, table 2.1).
-DEFAULT_BATCH_TOKENS = 2**19
 DEFAULT_ITERATIONS = 50
 # Recipes with a parallel layout: the planner answers for them.
 PLANNED = frozenset({"megatron-deepspeed"})
@@ -34,17 +32,17 @@ def plan_request(
             "Nothing says which GPUs to plan for.",
             "Set resources.gpu to a GPU or node type, for example h100 or p6-b200 (`gpt-tune hardware` lists them).",
         )
-    model = models.get(profile.model.id)
-    seq_length = profile.model.seq_length or model.seq_length
-    return PlanRequest(
-        model=model,
-        gpus=machine.gpus,
+    return planner.build_request(
+        profile.model.id,
+        machine.gpus,
         node=machine.node,
-        seq_length=seq_length,
-        global_batch_size=profile.training.global_batch_size or default_batch(machine.gpus, seq_length),
+        seq_length=profile.model.seq_length,
+        global_batch_size=None
+        if "global_batch_size" in profile.layout.fixed
+        else profile.training.global_batch_size,
         trainer=trainer_of(profile),
-        precision=profile.training.precision,
-        fixed=dict(profile.layout.fixed),
+        precision=None if "precision" in profile.layout.fixed else profile.training.precision,
+        fix=profile.layout.fixed,
         top=top,
         cluster=cluster.name if cluster else (profile.cluster or None),
     )
@@ -58,13 +56,6 @@ def trainer_of(profile: Profile) -> Trainer:
         gradient_accumulation_dtype=profile.trainer.gradient_accumulation_dtype or None,
         dropout=profile.training.dropout,
     )
-
-
-def default_batch(gpus: int, seq_length: int) -> int:
-    """Sequences a step when nothing is asked: about 0.5 M tokens, at least one a GPU, a multiple of the GPUs."""
-    power = round(math.log2(max(1.0, DEFAULT_BATCH_TOKENS / seq_length)))
-    wanted = max(gpus, 1 << power)
-    return -(-wanted // gpus) * gpus
 
 
 def iterations_of(profile: Profile, request: PlanRequest | None) -> int:

@@ -1,0 +1,138 @@
+"""Owns reading back what the ledger keeps as JSON: shape, prediction, profile of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gpt_tune import toml
+from gpt_tune.errors import UserError
+from gpt_tune.hardware import catalogue
+from gpt_tune.jobs.logs import resolved_log_paths
+from gpt_tune.jobs.refreshing import refresh
+from gpt_tune.ledger import Ledger, RunRecord
+from gpt_tune.models.shape import ModelShape
+from gpt_tune.profiles.build import from_dict
+from gpt_tune.profiles.schema import Profile
+from gpt_tune.schedulers.base import JobStatus
+from gpt_tune.strict import from_dict as strictly
+from gpt_tune.workflows.watching.pace import Prediction
+
+if TYPE_CHECKING:
+    from gpt_tune.workflows.watch import Watch
+
+
+def shape_of(record: RunRecord) -> ModelShape | None:
+    """The model that a run trains."""
+    if not record.shape:
+        return None
+    try:
+        return strictly(ModelShape, record.shape, f"run {record.run_id}")
+    except UserError:
+        return None  # kept by another version of gpt-tune: the log itself still says most of it
+
+
+def profile_of(record: RunRecord) -> Profile:
+    """The choices a run was made with."""
+    where = f"run {record.run_id}"
+    return from_dict(Profile, toml.parse(record.profile, where), where)
+
+
+def prediction_of(record: RunRecord) -> Prediction | None:
+    """What the run was expected to do, in the monitor's units."""
+    kept = record.prediction or {}
+    seconds: dict[str, Any] = {k: kept.get(k) for k in ("step_seconds", "step_low", "step_high")}
+    ms = {k: 1000.0 * v if isinstance(v, (int, float)) else None for k, v in seconds.items()}
+    if ms["step_seconds"] is None and not record.plan:
+        return None
+    from_plan = Prediction.from_plan(record.plan) if record.plan else Prediction()
+    return Prediction(
+        step_time_ms=ms["step_seconds"] or from_plan.step_time_ms,
+        low_ms=ms["step_low"] or from_plan.low_ms,
+        high_ms=ms["step_high"] or from_plan.high_ms,
+        model_tflops=kept.get("model_tflops") or from_plan.model_tflops,
+        mfu=from_plan.mfu,
+        device_gib=kept.get("memory_gib") or from_plan.device_gib,
+        reserved_gib=from_plan.reserved_gib,
+        tokens_per_second_per_gpu=from_plan.tokens_per_second_per_gpu,
+    )
+
+
+def peak_tflops_of(record: RunRecord) -> float | None:
+    """The dense peak of the run's GPU, None where unknown: then there is no MFU."""
+    kept = (record.prediction or {}).get("peak_tflops")
+    if isinstance(kept, (int, float)):
+        return float(kept)
+    try:
+        profile = profile_of(record)
+        name = profile.resources.node or profile.resources.gpu
+        return catalogue.node_for(name).gpu.bf16_tflops if name and record.gpus else None
+    except UserError:
+        return None
+
+
+def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | None = None) -> Watch:
+    """A monitor of one run: its logs, what was expected of it, and its state.
+
+    state_source: where the job's state comes from; None asks the scheduler through the ledger.
+    """
+    from gpt_tune.workflows.watch import STATE_SECONDS, Watch
+
+    tokens = (record.prediction or {}).get("tokens_per_step")
+    shape = shape_of(record)
+    length = _seq_length(record, shape)
+    return Watch(
+        resolved_log_paths(record),
+        prediction=prediction_of(record),
+        shape=shape,
+        gpus=record.gpus or None,
+        state_source=state_source or state_source_of(record.run_id),
+        seq_length=length,
+        global_batch_size=int(tokens / length) if isinstance(tokens, (int, float)) and length else None,
+        peak_tflops=peak_tflops_of(record),
+        run_id=record.run_id,
+        # Asking this machine about its own job costs no controller call.
+        state_seconds=2.0 if record.scheduler == "local" else STATE_SECONDS,
+    )
+
+
+def state_source_of(run_id: str, max_age_seconds: float = 5.0) -> Callable[[], JobStatus | None]:
+    """Asks the scheduler through the ledger, so that several gpt-tune share one answer."""
+
+    def ask() -> JobStatus | None:
+        with Ledger.open() as ledger:
+            if ledger.get(run_id).active:
+                refresh(ledger, max_age_seconds=max_age_seconds)
+            return status_of(ledger.get(run_id))
+
+    return ask
+
+
+def status_of(record: RunRecord) -> JobStatus:
+    """A run's state in the scheduler's form."""
+    return JobStatus(
+        job_id=record.job_id or "",
+        name=record.name,
+        state=record.state,
+        reason=record.reason,
+        nodes=record.nodes,
+        node_list=record.node_list,
+        gpus=record.gpus or None,
+        partition=record.partition,
+        submitted_at=record.submitted_at,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        exit_code=record.exit_code,
+        log_paths=record.log_paths,
+        expected_start=record.expected_start,
+    )
+
+
+def _seq_length(record: RunRecord, shape: ModelShape | None) -> int | None:
+    try:
+        profile = profile_of(record)
+    except UserError:
+        return shape.seq_length if shape else None
+    if record.recipe == "smoke":
+        return profile.smoke.seq_length
+    return profile.model.seq_length or (shape.seq_length if shape else None)

@@ -1,0 +1,30 @@
+"""Owns `gpt-tune cancel`: end a job."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpt_tune.errors import EXIT_DONE, UserError
+from tui.cli.options import json_option
+from tui.cli.output import emit_json, say
+
+
+@click.command(help="Cancel a job by run id or job id. A job that has ended stays as it is.")
+@click.argument("identity", metavar="ID")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def command(identity: str, yes: bool, as_json: bool) -> int:
+    from gpt_tune import jobs
+
+    record = jobs.find(identity)
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
+    if asks and not click.confirm(f"Cancel {record.name}, job {record.job_id}?", default=True):
+        raise UserError("Not cancelled.", "")
+    record = jobs.cancel(record.run_id)
+    if as_json:
+        emit_json({"schema": "gpt-tune/cancel/1", "cancel": [jobs.run_json(record)]})
+    else:
+        say(f"{record.run_id} (job {record.job_id}): {record.state}")
+    return EXIT_DONE

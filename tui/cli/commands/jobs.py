@@ -1,0 +1,42 @@
+"""Owns `gpt-tune jobs`: my runs, live and ended."""
+
+from __future__ import annotations
+
+import click
+
+from gpt_tune.errors import EXIT_DONE
+from tui.cli.options import json_option
+from tui.cli.output import emit_json, say, show, show_table
+
+
+@click.command(help="Runs submitted with gpt-tune, newest first, with their state now.")
+@click.option("--active", is_flag=True, help="Only runs that have not ended.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@json_option
+def command(active: bool, limit: int, as_json: bool) -> int:
+    from gpt_tune import jobs
+    from gpt_tune.ledger import Ledger
+
+    ledger = Ledger.open()
+    jobs.refresh(ledger)
+    records = [r for r in ledger.runs(limit=limit) if r.active or not active]
+    data = jobs.jobs_json(ledger, records)
+    if as_json:
+        emit_json(data)
+        return EXIT_DONE
+    if not data["jobs"]:
+        say("No runs yet. `gpt-tune submit smoke` makes one.")
+        return EXIT_DONE
+    rows = [
+        (j["run_id"], j["job_id"], j["cluster"], j["name"], j["state"], j["nodes"], j["gpus"] or None,
+         j["started_at"] or j["submitted_at"], j["last_iteration"], j["reason_text"])
+        for j in data["jobs"]
+    ]  # fmt: skip
+    show_table(
+        ("run", "job", "cluster", "name", "state", "nodes", "GPUs", "since", "step", "why"), rows, "5,6,8"
+    )
+    if data["stale_seconds"]:
+        show(
+            f"(states as of {data['as_of']}, {data['stale_seconds']:.0f} s ago: the scheduler does not answer)"
+        )
+    return EXIT_DONE

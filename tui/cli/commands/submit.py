@@ -1,0 +1,40 @@
+"""Owns `gpt-tune submit`: a profile becomes a job."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpt_tune.errors import EXIT_DONE
+from tui.cli.options import json_option, set_option
+from tui.cli.output import say
+
+
+@click.command(help="Submit a profile (a name of `gpt-tune profiles`, or a file) as a job.")
+@click.argument("profile")
+@set_option
+@click.option("--cluster", default=None, help="Submit to this cluster; short for --set cluster=NAME.")
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted; write and submit nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def command(
+    profile: str, changes: tuple[str, ...], cluster: str | None, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    from gpt_tune.profiles import store
+    from gpt_tune.workflows import launch
+    from tui.cli.submission import describe, report_dry_run, report_submitted
+
+    settings = [*changes, *([f"cluster={cluster}"] if cluster else [])]
+    ready = launch.prepare(store.load_layered(profile, settings).profile)
+    if dry_run:
+        return report_dry_run(ready, as_json)
+    if sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json):
+        describe(ready)
+        if not click.confirm("Submit?", default=True, err=True):
+            say("Not submitted.")
+            return EXIT_DONE
+    else:
+        for warning in ready.warnings:
+            say(f"note: {warning}")
+    return report_submitted(launch.submit(ready), ready.warnings, as_json)

@@ -1,0 +1,183 @@
+"""Owns following a run without a screen: lines of text for people, one JSON object a line for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from gpt_tune.errors import EXIT_DONE, EXIT_FINDING
+from gpt_tune.logs.parse import step_json
+from gpt_tune.words import percent_words, seconds_words
+from tui.cli.output import emit_json_line, say, show
+
+if TYPE_CHECKING:
+    from gpt_tune.diagnosis.types import Finding
+    from gpt_tune.ledger import RunRecord
+    from gpt_tune.logs.types import Step
+    from gpt_tune.workflows.watch import Watch, WatchUpdate
+
+SCHEMA = "gpt-tune/watch/1"
+# Seconds between two looks at the files: new lines show at once, and an idle run costs next to nothing.
+POLL_SECONDS = 0.5
+# A line of figures at most this often, however fast the steps are.
+LINE_SECONDS = 1.0
+_FAILED = frozenset({"FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "CANCELLED"})
+
+
+def follow_run(run_id: str, once: bool = False, as_json: bool = False) -> int:
+    """Follow one of our runs; the exit code says whether it failed."""
+    from gpt_tune import jobs
+    from gpt_tune.workflows.records import watch_of
+
+    record = jobs.find(run_id)
+    return follow(watch_of(record), once, as_json, record)
+
+
+def follow_files(paths: Sequence[str], once: bool = False, as_json: bool = False) -> int:
+    """Follow log files; without a scheduler they end only when the user stops, or at once with `once`."""
+    from gpt_tune.workflows.watch import Watch
+
+    return follow(Watch(paths), once, as_json, None)
+
+
+def follow(watch: Watch, once: bool, as_json: bool, record: RunRecord | None) -> int:
+    """Poll until the job is over; with `once` until everything there is has been read."""
+    told: _Json | _Words = _Json(record) if as_json else _Words(record, quiet=once)
+    while True:
+        update = watch.poll()
+        told.tell(update)
+        caught_up = update.history >= 1.0 and update.behind == 0
+        if update.ended or (once and caught_up):
+            break
+        if caught_up:
+            time.sleep(POLL_SECONDS)
+    told.end(update, watch)
+    return _exit_code(update)
+
+
+def _exit_code(update: WatchUpdate) -> int:
+    if update.state in _FAILED:
+        return EXIT_FINDING
+    return EXIT_FINDING if update.state == "UNKNOWN" and update.diagnosis.alarming else EXIT_DONE
+
+
+class _Json:
+    """One object a line, each complete in itself."""
+
+    def __init__(self, record: RunRecord | None) -> None:
+        self._run_id = record.run_id if record else None
+
+    def _emit(self, event: str, **more: Any) -> None:
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        emit_json_line({"schema": SCHEMA, "event": event, "run_id": self._run_id, "time": now, **more})
+
+    def tell(self, update: WatchUpdate) -> None:
+        if update.state_changed:
+            reason = update.status.reason if update.status else ""
+            self._emit("state", state=update.state, reason=reason)
+        for line in update.lines:
+            if not line.transient:
+                self._emit("log", text=line.text, source=line.source)
+        if update.skipped_lines:
+            self._emit("log", text=None, source=None, skipped_lines=update.skipped_lines)
+        for step in update.steps:
+            self._emit("step", **step_json(step))
+        for finding in update.new_findings:
+            self._emit("finding", **finding.to_json())
+
+    def end(self, update: WatchUpdate, watch: Watch) -> None:
+        root = update.diagnosis.root_cause
+        summary = {name: getattr(update.summary, name) for name in type(update.summary).__dataclass_fields__}
+        self._emit(
+            "end",
+            state=update.state,
+            exit_code=update.status.exit_code if update.status else None,
+            status=update.diagnosis.status,
+            root_cause=root.to_json() if root else None,
+            summary=summary,
+        )
+
+
+class _Words:
+    """Lines for people: state, figures at most once a second, findings at once."""
+
+    def __init__(self, record: RunRecord | None, quiet: bool) -> None:
+        self._record = record
+        self._quiet = quiet
+        self._said = float("-inf")
+
+    def tell(self, update: WatchUpdate) -> None:
+        if update.state_changed and not self._quiet:
+            show(f"{_clock()} {update.state}{self._reason(update)}")
+        for finding in update.new_findings:
+            show(finding_words(finding))
+        due = time.monotonic() - self._said >= LINE_SECONDS
+        if update.steps and update.history >= 1.0 and due and not self._quiet:
+            self._said = time.monotonic()
+            show(f"{_clock()} {step_words(update.steps[-1])}")
+
+    def end(self, update: WatchUpdate, watch: Watch) -> None:
+        pace, summary = update.pace, update.summary
+        if self._record is not None:
+            show(f"{self._record.name}  run {self._record.run_id}  job {self._record.job_id or 'unknown'}")
+        show(f"state        {update.state}{self._reason(update)}")
+        for path in update.waiting:
+            say(f"waiting for {path}")
+        if update.last_step is not None:
+            total = f" of {pace.total_iterations}" if pace.total_iterations else ""
+            show(f"iteration    {update.last_step.iteration}{total}")
+            show(f"last step    {step_words(update.last_step)}")
+        if summary.median_step_time_ms is not None:
+            median = summary.median_step_time_ms
+            show(f"step time    median {median:.1f} ms{self._against(watch, median)}")
+        if summary.median_model_tflops is not None:
+            mfu = f", MFU {percent_words(pace.mfu)}" if pace.mfu is not None else ""
+            show(f"speed        {summary.median_model_tflops:.4g} model TFLOPS per GPU{mfu}")
+        if pace.eta_seconds is not None and not update.ended:
+            show(f"left         {seconds_words(pace.eta_seconds)}")
+        if pace.gpu_hours:
+            show(f"used         {pace.gpu_hours:,.2f} GPU-hours")
+        if update.hang is not None:
+            show(f"hung?        {update.hang.text}")
+        show(f"diagnosis    {update.diagnosis.status}")
+
+    def _reason(self, update: WatchUpdate) -> str:
+        return f" ({update.status.reason})" if update.status and update.status.reason else ""
+
+    @staticmethod
+    def _against(watch: Watch, median: float) -> str:
+        predicted = watch.prediction.step_time_ms if watch.prediction else None
+        if not predicted:
+            return ""
+        return f", predicted {predicted:.1f} ({median / predicted - 1:+.0%})"
+
+
+def step_words(step: Step) -> str:
+    """One step in a line; what was not printed is left out."""
+    words = [f"iteration {step.iteration}" + (f"/{step.total_iterations}" if step.total_iterations else "")]
+    if step.step_time_ms is not None:
+        words.append(f"{step.step_time_ms:.1f} ms")
+    if step.loss is not None:
+        words.append(f"loss {step.loss:.4g}")
+    if step.grad_norm is not None:
+        words.append(f"grad norm {step.grad_norm:.3g}")
+    if step.model_tflops is not None:
+        words.append(f"{step.model_tflops:.4g} model TFLOPS")
+    if step.skipped:
+        words.append(f"{step.skipped} skipped")
+    if step.nan:
+        words.append(f"{step.nan} NaN")
+    return "  ".join(words)
+
+
+def finding_words(finding: Finding) -> str:
+    place = f" line {finding.line}" if finding.line is not None else ""
+    rank = f" rank {finding.rank}" if finding.rank is not None else ""
+    fix = f" Fix: {finding.fix}" if finding.fix else ""
+    return f"{finding.severity} {finding.id}{place}{rank}: {finding.text}{fix}"
+
+
+def _clock() -> str:
+    return datetime.now(timezone.utc).strftime("%H:%M:%SZ")

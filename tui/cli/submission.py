@@ -1,0 +1,69 @@
+"""Owns telling what a submission did or would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpt_tune import jobs
+from gpt_tune.errors import EXIT_DONE
+from gpt_tune.ledger import RunRecord
+from gpt_tune.words import seconds_words
+from gpt_tune.workflows.launch import Launch
+from tui.cli.output import emit_json, say, show
+
+
+def describe(launch: Launch) -> None:
+    """What will happen and what it costs, on stderr: it comes before a question."""
+    spec = launch.spec
+    unit = f"{spec.gpus} GPUs" if spec.gpus else f"{spec.tasks_per_node * spec.nodes} processes"
+    say(f"{spec.profile.name or spec.profile.recipe}: {unit} on {spec.nodes} node(s) of {spec.site.cluster}")
+    if launch.plan is not None:
+        from tui.cli.plan_text import layout_words, memory_words
+
+        say(f"  layout   {layout_words(launch.plan.layout)}")
+        say(f"  step     {seconds_words(launch.plan.step.seconds)}, memory {memory_words(launch.plan)} GiB")
+    if launch.gpu_hours is not None:
+        say(f"  cost     {launch.gpu_hours:,.1f} GPU-hours")
+    say(f"  folder   {spec.run_dir}")
+    for warning in launch.warnings:
+        say(f"  note: {warning}")
+
+
+def report_dry_run(launch: Launch, as_json: bool) -> int:
+    """What would be submitted; nothing was written."""
+    script = next(f for f in launch.rendered.files if f.path == launch.rendered.script)
+    if as_json:
+        emit_json(
+            {
+                "schema": "gpt-tune/submit/1",
+                "run_id": None,
+                "cluster": launch.spec.site.cluster,
+                "scheduler": launch.spec.scheduler,
+                "job_id": None,
+                "job_ids": [],
+                "state": "DRY_RUN",
+                "run_dir": launch.spec.run_dir,
+                "log_paths": list(launch.rendered.log_paths),
+                "script": f"{launch.spec.run_dir}/{launch.rendered.script}",
+                "files": [f.path for f in launch.rendered.files],
+                "plan": launch.plan.to_json() if launch.plan else None,
+                "gpu_hours": launch.gpu_hours,
+                "warnings": list(launch.warnings),
+            }
+        )
+        return EXIT_DONE
+    describe(launch)
+    say("Nothing was submitted. The job script:")
+    for line in script.content.decode("utf-8", "replace").splitlines():
+        show(line)
+    return EXIT_DONE
+
+
+def report_submitted(record: RunRecord, warnings: Sequence[str], as_json: bool) -> int:
+    """What was submitted."""
+    if as_json:
+        emit_json({**jobs.submit_json(record), "warnings": list(warnings)})
+        return EXIT_DONE
+    show(f"{record.run_id}  job {record.job_id or 'unknown'}  {record.state}")
+    say(f"Run folder {record.run_dir}. Follow it with `gpt-tune watch {record.run_id}`.")
+    return EXIT_DONE

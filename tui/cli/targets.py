@@ -1,0 +1,43 @@
+"""Owns what an ID argument means: an existing file is a log, anything else a run id or job id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpt_tune.errors import UserError
+
+if TYPE_CHECKING:
+    from gpt_tune.ledger import RunRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Log files, and the run they are of when it is one of ours."""
+
+    paths: tuple[str, ...]
+    record: RunRecord | None = None
+
+
+def target_of(names: Sequence[str]) -> Target:
+    """What the arguments of watch, parse or diagnose stand for."""
+    files = [n for n in names if Path(n).expanduser().exists()]
+    if len(files) == len(names):
+        for name in files:
+            if Path(name).expanduser().is_dir():
+                raise UserError(f"{name} is a folder.", "Name the log files in it.")
+        return Target(tuple(str(Path(n).expanduser()) for n in files))
+    missing = next(n for n in names if n not in files)
+    if len(names) > 1 or _looks_like_path(missing):
+        raise UserError(f"There is no file {missing}.", "Check the path; a run id or job id stands alone.")
+    from gpt_tune import jobs
+    from gpt_tune.jobs.logs import resolved_log_paths
+
+    record = jobs.find(missing)
+    return Target(tuple(resolved_log_paths(record)), record)
+
+
+def _looks_like_path(name: str) -> bool:
+    return "/" in name or name.endswith((".log", ".out", ".err", ".txt"))

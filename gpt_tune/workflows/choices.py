@@ -23,7 +23,7 @@ from gpt_tune.workflows.machine import has_gpus, machine_of
 from gpt_tune.workflows.options import options_of
 
 __all__ = [
-    "PLAN_ONLY", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
+    "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
     "from_profile_text", "load_cluster", "needs_cluster", "plan_request", "planned", "problems", "profile_of", "put",
     "save_site", "start", "steps", "summary",
 ]  # fmt: skip
@@ -43,9 +43,19 @@ def start(
     known = tuple(clusters.available()) if available is None else available
     profile = profile or Profile()
     wanted = cluster or profile.cluster or (known[0] if known else "")
-    if wanted == PLAN_ONLY:
-        return _planning(Draft(profile, known, origins=dict(origins or {}), base=base))
-    return Draft(replace(profile, cluster=wanted), known, origins=dict(origins or {}), base=base)
+    draft = Draft(
+        replace(profile, cluster=wanted),
+        known,
+        origins=dict(origins or {}),
+        base=base,
+        trouble=_silent() if available is None else "",
+    )
+    return _planning(draft) if wanted == PLAN_ONLY else draft
+
+
+def _silent() -> str:
+    """What to tell about a cluster that is configured here and does not answer, or ""."""
+    return next((str(error) for error in clusters.silent().values()), "")
 
 
 def needs_cluster(draft: Draft) -> str | None:

@@ -22,6 +22,7 @@ class Draft:
     clusters: names that can be reached. cluster: what was found there, None until load_cluster or when only
     planning. site: kept or guessed for that cluster; site_known says which. plan: the layout chosen.
     origins: dotted key -> where a value comes from. base: the profile or run it started from.
+    trouble: a sentence on a cluster that is configured here and does not answer, or "".
     """
 
     profile: Profile
@@ -33,6 +34,7 @@ class Draft:
     plan: Plan | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     base: str = ""
+    trouble: str = ""
 
     @property
     def recipe(self) -> str:

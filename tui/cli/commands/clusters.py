@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from gpt_tune.errors import EXIT_DONE, SchedulerError
+from gpt_tune.errors import EXIT_DONE
 from gpt_tune.schedulers.base import Cluster
 from tui.cli.options import json_option
-from tui.cli.output import emit_json, say, show, show_table
+from tui.cli.output import emit_json, show, show_table
 
 
 @click.command(help="Partitions, nodes, free GPUs and limits of each cluster that can be reached from here.")
@@ -16,23 +16,19 @@ from tui.cli.output import emit_json, say, show, show_table
 def command(name: str | None, as_json: bool) -> int:
     from gpt_tune import clusters
 
-    found: list[Cluster] = []
-    failed: SchedulerError | None = None
-    for cluster in [name] if name else clusters.available():
-        try:
-            found.append(clusters.discover(cluster))
-        except SchedulerError as error:
-            failed = failed or error
-            say(f"gpt-tune: {cluster}: {error.message}" + (f" {error.hint}" if error.hint else ""))
-    if failed is not None and (name or not found):
-        raise failed
+    found = [clusters.discover(n) for n in ([name] if name else clusters.available())]
+    silent = {} if name else clusters.silent()
     if as_json:
+        for error in silent.values():
+            raise error
         emit_json({"schema": "gpt-tune/clusters/1", "clusters": [c.to_json() for c in found]})
-    else:
-        for i, one in enumerate(found):
-            if i:
-                show()
-            _show(one)
+        return EXIT_DONE
+    for i, one in enumerate(found):
+        if i:
+            show()
+        _show(one)
+    for error in silent.values():  # what answers is shown first, then what does not
+        raise error
     return EXIT_DONE
 
 

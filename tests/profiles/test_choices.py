@@ -1,0 +1,283 @@
+"""Tests of the questions of a new run: steps, defaults, checks, implications; the same for every face."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpt_tune import clusters, planner
+from gpt_tune.errors import SchedulerError, UserError
+from gpt_tune.profiles import sites, store
+from gpt_tune.profiles.schema import Profile, Resources, Site
+from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
+from gpt_tune.workflows import choices
+from gpt_tune.workflows.choices import PLAN_ONLY, Draft
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def group(gpu: str, per_node: int, nodes: int) -> NodeGroup:
+    return NodeGroup(nodes, {"idle": nodes}, gpu, per_node, nodes * per_node, 64, 1_000_000)
+
+
+LOCAL = Cluster("local", "local", "Linux", (Partition("local", True, "up", None, None, (group("", 0, 1),)),))
+DEV = Cluster(
+    "dev",
+    "slurm",
+    "24.11",
+    (
+        Partition("dev", True, "up", 7200, None, (group("b200", 8, 8),)),
+        Partition("long", False, "up", 604800, None, (group("b200", 8, 8), group("h100", 8, 4))),
+        Partition("cpu", False, "up", None, None, (group("", 0, 2),)),
+    ),
+)
+EVERYTHING = {"local": LOCAL, "dev": DEV}
+
+
+@pytest.fixture(autouse=True)
+def _clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "available", lambda: ["dev", "local"])
+    monkeypatch.setattr(clusters, "silent", dict)
+    monkeypatch.setattr(clusters, "discover", lambda name=None: EVERYTHING[name or "dev"])
+
+
+def local() -> Draft:
+    return choices.load_cluster(choices.start(cluster="local"), "local")
+
+
+def dev() -> Draft:
+    return choices.load_cluster(choices.start(), "dev")
+
+
+def planning(gpu: str = "p6-b200") -> Draft:
+    return choices.put(choices.start(cluster=PLAN_ONLY), "resources.gpu", gpu)
+
+
+def asked(draft: Draft) -> list[str]:
+    return [s.id for s in choices.steps(draft) if not s.skip]
+
+
+def value(draft: Draft, key: str) -> str:
+    return next(f.value for step in choices.SPECS for f in choices.fields(draft, step) if f.key == key)
+
+
+def source(draft: Draft, key: str) -> str:
+    return next(f.source for step in choices.SPECS for f in choices.fields(draft, step) if f.key == key)
+
+
+def test_slurm_comes_first_and_must_be_looked_at() -> None:
+    draft = choices.start()
+    assert draft.profile.cluster == "dev"
+    assert choices.needs_cluster(draft) == "dev"
+    assert choices.needs_cluster(dev()) is None
+    assert choices.needs_cluster(planning()) is None
+
+
+def test_without_gpus_the_check_is_offered_and_nothing_else_is_needed() -> None:
+    draft = local()
+    assert draft.recipe == "smoke"
+    assert asked(draft) == ["cluster", "gpus", "training", "review"]
+    assert choices.problems(draft) == []
+    labels = {f.key: (f.label, f.unit) for f in choices.fields(draft, "gpus")}
+    assert labels["resources.gpus"] == ("Processes", "processes")
+
+
+def test_with_gpus_training_is_offered() -> None:
+    draft = dev()
+    assert draft.recipe == "megatron-deepspeed"
+    assert asked(draft) == ["cluster", "site", "gpus", "model", "training", "plan", "review"]
+    assert value(draft, "resources.gpus") == "8"
+    assert value(draft, "resources.partition") == "dev"
+    assert value(draft, "training.global_batch_size") == "256"
+    assert source(draft, "model.seq_length") == "the model"
+
+
+def test_a_kept_site_is_not_asked_again() -> None:
+    sites.save(Site(cluster="dev", scheduler="slurm", run_root="/shared/runs", account="a"))
+    draft = dev()
+    assert draft.site_known
+    assert "site" not in asked(draft)
+    assert draft.site.account == "a"
+
+
+def test_saving_the_site_keeps_it() -> None:
+    draft = choices.save_site(choices.put(dev(), "site.run_root", "/shared/x"))
+    assert draft.site_known
+    kept = sites.load("dev")
+    assert kept is not None
+    assert (kept.run_root, kept.scheduler) == ("/shared/x", "slurm")
+
+
+def test_the_users_choice_of_job_survives_another_cluster() -> None:
+    draft = choices.put(dev(), "recipe", "smoke")
+    assert choices.load_cluster(choices.put(draft, "cluster", "dev"), "dev").recipe == "smoke"
+    assert asked(draft) == ["cluster", "site", "gpus", "training", "review"]
+
+
+def test_going_to_another_cluster_and_back_loses_nothing() -> None:
+    draft = choices.put(dev(), "training.learning_rate", "3e-4")
+    draft = choices.load_cluster(choices.put(draft, "cluster", "local"), "local")
+    draft = choices.load_cluster(choices.put(draft, "cluster", "dev"), "dev")
+    assert value(draft, "training.learning_rate") == "0.0003"
+    assert source(draft, "training.learning_rate") == "you"
+
+
+def test_planning_alone_asks_for_hardware() -> None:
+    draft = choices.start(cluster=PLAN_ONLY)
+    assert [p.key for p in choices.problems(draft)] == ["resources.gpu"]
+    draft = choices.put(draft, "resources.gpu", "p6-b200")
+    assert choices.problems(draft) == []
+    assert choices.plan_request(choices.put(draft, "resources.gpus", "64")).node.id == "p6-b200"
+    assert "site" not in asked(draft)
+    assert "plan" in asked(draft)
+
+
+def test_the_model_must_be_known_while_typing() -> None:
+    draft = dev()
+    assert choices.check(draft, "model.id", "gpt-175b") is None
+    assert "gpt-175b" in (choices.check(draft, "model.id", "gpt-175") or "")
+    with pytest.raises(UserError):
+        choices.put(draft, "model.id", "nonsense-9000")
+
+
+def test_sixty_three_gpus() -> None:
+    words = choices.check(dev(), "resources.gpus", "63") or ""
+    assert "56" in words
+    assert "64" in words
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("resources.gpus", "0", "at least 1"),
+        ("resources.gpus", "many", "whole number"),
+        ("resources.gpus", "4096", "64"),
+        ("resources.partition", "deb", "dev"),
+        ("training.learning_rate", "fast", "a number"),
+        ("training.dropout", "1.5", "below 1"),
+        ("training.precision", "bf61", "bf16"),
+        ("recipe", "smokey", "smoke"),
+        ("cluster", "devv", "dev"),
+        ("site.time_limit", "two hours", "notation"),
+        ("site.run_root", "relative", "absolute"),
+        ("site.node", "p6-b20", "p6-b200"),
+        ("model.id", "", "required"),
+        ("no.such", "x", "question"),
+        ("site.environment.kind", "docker", "environment.kind"),
+    ],
+)
+def test_bad_answers_are_refused_with_the_cure(key: str, text: str, words: str) -> None:
+    draft = dev()
+    found = choices.check(draft, key, text)
+    assert found is not None
+    assert words in found
+    with pytest.raises(UserError):
+        choices.put(draft, key, text)
+
+
+def test_iterations_and_tokens_replace_each_other() -> None:
+    draft = choices.put(dev(), "training.iterations", "100")
+    draft = choices.put(draft, "training.tokens", "300B")
+    assert (draft.profile.training.iterations, draft.profile.training.tokens) == (None, 3e11)
+    assert value(draft, "training.iterations") == ""
+    draft = choices.put(draft, "training.iterations", "7")
+    assert (draft.profile.training.iterations, draft.profile.training.tokens) == (7, None)
+
+
+def test_emptying_a_field_brings_its_default_back() -> None:
+    draft = choices.put(choices.put(dev(), "resources.gpus", "64"), "resources.gpus", "")
+    assert value(draft, "resources.gpus") == "8"
+
+
+def test_a_partition_of_other_gpus_changes_what_is_planned_for() -> None:
+    draft = choices.put(dev(), "resources.partition", "long")
+    assert choices.plan_request(draft).node.gpu.id == "b200"
+    draft = replace(draft, profile=replace(draft.profile, resources=Resources(partition="long", gpu="h100")))
+    assert choices.plan_request(draft).node.gpu.id == "h100"
+
+
+def test_training_on_a_partition_without_gpus_is_a_problem() -> None:
+    draft = choices.put(dev(), "resources.partition", "cpu")
+    draft = choices.put(draft, "recipe", "megatron-deepspeed")
+    assert any("no GPUs" in p.text for p in choices.problems(draft))
+    assert choices.put(draft, "recipe", "smoke").recipe == "smoke"
+
+
+def test_every_shown_value_is_accepted_as_an_answer() -> None:
+    """What a form shows must be legal to type: Enter everywhere never fails."""
+    for draft in (local(), dev(), planning()):
+        for step in choices.steps(draft):
+            if step.skip:
+                continue
+            for f in choices.fields(draft, step.id):
+                if f.required and not f.value:
+                    continue
+                assert choices.check(draft, f.key, f.value) is None, (f.key, f.value)
+
+
+def test_every_option_is_accepted_as_an_answer() -> None:
+    for draft in (local(), dev(), planning()):
+        for step in choices.steps(draft):
+            for f in choices.fields(draft, step.id) if not step.skip else ():
+                for option in f.options[:40]:
+                    assert choices.check(draft, f.key, option.value) is None, (f.key, option)
+
+
+def test_fields_are_complete() -> None:
+    for draft in (local(), dev(), planning()):
+        for step in choices.SPECS:
+            for f in choices.fields(draft, step):
+                assert f.label, f.key
+                assert f.help.endswith("."), f.key
+                assert f.kind in ("text", "int", "float", "choice", "bool", "path"), f.key
+
+
+def test_the_summary_is_cheap_and_says_what_it_implies() -> None:
+    parts = dict(choices.summary(choices.put(dev(), "resources.gpus", "64")).parts)
+    assert parts["size"] == "64 GPUs on 8 nodes of dgx-b200"
+    assert parts["batch"] == "0.524M tokens (256 x 2048)"
+    assert "plan" in parts
+
+
+def test_choosing_a_plan() -> None:
+    draft = choices.put(planning(), "resources.gpus", "16")
+    result = planner.search(choices.plan_request(draft, top=3))
+    first, third = choices.choose(draft, result.plans[0]), choices.choose(draft, result.plans[2])
+    assert first.profile.layout.fixed == {}, "the planner may improve its own first choice"
+    assert third.profile.layout.fixed["tensor_parallel"] == result.plans[2].layout.tensor_parallel
+    again = planner.search(choices.plan_request(third, top=1))
+    assert again.plans[0].layout == result.plans[2].layout
+    assert dict(choices.summary(third).parts)["takes"].endswith("GPU-hours")
+    assert choices.put(third, "model.id", "gpt-2.7b").plan is None, "another model makes the plan void"
+
+
+def test_a_profile_saved_from_a_draft_starts_the_same_draft() -> None:
+    draft = choices.put(choices.put(dev(), "training.learning_rate", "2e-4"), "resources.gpus", "16")
+    store.save(choices.profile_of(draft), "mine")
+    layered = store.load_layered("mine")
+    again = choices.load_cluster(choices.start(layered.profile, base="mine", origins=layered.origins), "dev")
+    assert replace(again.profile, name="") == draft.profile
+    assert source(again, "training.learning_rate") == "profile mine"
+
+
+def test_a_silent_slurm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "available", lambda: ["local"])
+    monkeypatch.setattr(clusters, "silent", lambda: {"dev": SchedulerError("dev does not answer.")})
+    draft = choices.start()
+    assert "dev does not answer" in draft.trouble
+    assert draft.profile.cluster == "local"
+
+
+def test_an_unreachable_cluster_stays_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(name: str | None = None) -> Cluster:
+        raise SchedulerError("slurmctld is down")
+
+    monkeypatch.setattr(clusters, "discover", gone)
+    with pytest.raises(SchedulerError):
+        choices.load_cluster(choices.start(), "dev")
+
+
+def test_a_profile_for_a_cluster_that_is_not_here() -> None:
+    draft = choices.start(Profile(cluster="elsewhere"))
+    assert choices.needs_cluster(draft) == "elsewhere"

@@ -15,8 +15,10 @@ ACCUMULATION = "trainer.gradient_accumulation_dtype"
 ENGINE = "trainer.pipeline_engine"
 _NULL = ("null", "none", "")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-# One larger than this is a typing error; it also keeps products inside 64 bits.
+# Larger ones are typing errors; the limits also keep products inside 64 bits.
 _LARGEST = 10_000_000
+_LARGEST_SPLIT = 4096
+_LARGEST_DATA = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +32,15 @@ class Choice:
     nullable: bool = False
 
 
+_SPLITS = ("tensor_parallel", "pipeline_parallel", "virtual_pipeline", "context_parallel", "expert_parallel")
 _COUNTS = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "virtual_pipeline",
-    "context_parallel",
-    "expert_parallel",
-    "data_parallel",
     "micro_batch_size",
     "gradient_accumulation_steps",
     "global_batch_size",
 )
 CHOICES: dict[str, Choice] = {
+    **{name: Choice("int", high=_LARGEST_SPLIT) for name in _SPLITS},
+    "data_parallel": Choice("int", high=_LARGEST_DATA),
     **{name: Choice("int") for name in _COUNTS},
     "zero_stage": Choice("int", low=0, high=3),
     "context_method": Choice("word", tuple(m for m in CONTEXT_METHODS if m), nullable=True),
@@ -186,6 +185,4 @@ def _whole(key: str, value: Any, choice: Choice) -> int:
 
 
 def _range(choice: Choice) -> str:
-    if choice.high < _LARGEST:
-        return f"Give a whole number from {choice.low} to {choice.high}."
-    return f"Give a whole number, {choice.low} or more (at most {choice.high})."
+    return f"Give a whole number from {choice.low} to {choice.high}."

@@ -38,6 +38,8 @@ ALL_RULES: tuple[LegalityRule, ...] = (
 # Rules that stop the trainer, and rules the search keeps to although the trainer would start.
 RULES = tuple(r for r in ALL_RULES if not r.avoid)
 WARNINGS = tuple(r for r in ALL_RULES if r.avoid)
+# Rules about data-parallel ranks, whose number is wrong when that of the GPUs is.
+_FOLLOW_FROM_GPUS = ("global-batch", "ranks-ep")
 
 
 def broken(
@@ -59,8 +61,11 @@ def legal(batch: LayoutBatch, setting: Setting) -> Bools:
 
 
 def problems(layout: Layout, setting: Setting) -> tuple[Violation, ...]:
-    """Every rule that stops this layout, in words."""
-    return _violations(layout, setting, RULES)
+    """Every rule that stops this layout, in words; without those that only follow from a wrong number of GPUs."""
+    found = _violations(layout, setting, RULES)
+    if any(v.rule == "gpus" for v in found):
+        return tuple(v for v in found if v.rule not in _FOLLOW_FROM_GPUS)
+    return found
 
 
 def warnings(layout: Layout, setting: Setting) -> tuple[Violation, ...]:

@@ -93,9 +93,9 @@ def _ffn_words(x: Layout, s: Setting) -> tuple[str, str]:
 
 
 def legal_tensor_parallel(s: Setting) -> list[int]:
-    """Tensor parallel sizes that heads, key-value heads and MLP widths allow, ascending."""
+    """Tensor parallel sizes that heads, key-value heads, MLP widths and the number of GPUs allow, ascending."""
     m = s.model
-    widths = (m.heads, m.kv_heads, m.ffn, *((m.expert_ffn, m.shared_expert_ffn) if m.moe else ()))
+    widths = (s.gpus, m.heads, m.kv_heads, m.ffn, *((m.expert_ffn, m.shared_expert_ffn) if m.moe else ()))
     return [d for d in divisors(m.heads) if all(w % d == 0 for w in widths)]
 
 

@@ -42,13 +42,18 @@ def _stray_method_words(x: Layout, s: Setting) -> tuple[str, str]:
 
 
 def _no_method(b: LayoutBatch, s: Setting) -> Mask:
-    lacks = (b.recompute_method == _NO_METHOD) | (b.recompute_layers < 1)
-    return (b.recompute_granularity == _FULL) & lacks
+    return (b.recompute_granularity == _FULL) & (b.recompute_method == _NO_METHOD)
 
 
 def _no_method_words(x: Layout, s: Setting) -> tuple[str, str]:
-    if x.recompute.method is None:
-        return "Full recompute needs a method.", "recompute.method=uniform"
+    return "Full recompute needs a method.", f"recompute.method={s.features.recompute_methods[0]}"
+
+
+def _no_layers(b: LayoutBatch, s: Setting) -> Mask:
+    return (b.recompute_granularity == _FULL) & (b.recompute_method != _NO_METHOD) & (b.recompute_layers < 1)
+
+
+def _no_layers_words(x: Layout, s: Setting) -> tuple[str, str]:
     return f"Full recompute with method {x.recompute.method} needs a number of layers.", "recompute.layers=1"
 
 
@@ -130,6 +135,7 @@ RULES: tuple[LegalityRule, ...] = (
     LegalityRule("recompute-unsupported", _granularity, _granularity_words, "the trainer's own options"),
     LegalityRule("recompute-stray", _stray_method, _stray_method_words, _MDS_ARGS),
     LegalityRule("recompute-method", _no_method, _no_method_words, "Megatron-LM arguments.py"),
+    LegalityRule("recompute-no-layers", _no_layers, _no_layers_words, "Megatron-LM arguments.py"),
     LegalityRule("recompute-method-unsupported", _method, _method_words, "the trainer's own options"),
     LegalityRule(
         "recompute-block-ignored", _block_ignored, _block_ignored_words, "Megatron-DeepSpeed gpt_model.py"

@@ -123,7 +123,12 @@ def parse_trainer(text: str) -> Trainer:
     name, separator, suffix = text.strip().partition("@")
     name = name.strip().lower()
     found = features(Trainer(name=name))
-    trainer = Trainer(name=name, deepspeed=DEFAULT_DEEPSPEED if found.deepspeed else None)
+    trainer = Trainer(
+        name=name,
+        deepspeed=DEFAULT_DEEPSPEED if found.deepspeed else None,
+        # Only Megatron-DeepSpeed builds its model for DeepSpeed's pipeline engine.
+        pipeline_engine=False if found.deepspeed and name != "megatron-deepspeed" else None,
+    )
     if not separator:
         return trainer
     package, dash, number = suffix.strip().partition("-")

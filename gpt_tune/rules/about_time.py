@@ -14,7 +14,6 @@ _PARTS = {
     "pipeline_p2p": "sending between stages",
     "data_parallel": "data-parallel communication",
     "optimizer": "the optimizer",
-    "other": "everything else",
 }
 _LARGE_BUBBLE = 0.1
 _TILE = 64
@@ -26,10 +25,10 @@ def _binding(s: Situation) -> str:
     parts = sorted(((getattr(s.step, name), words) for name, words in _PARTS.items()), reverse=True)
     seconds, words = parts[0]
     share = s.step.compute / s.step.seconds
-    return (
-        f"Compute is {share:.0%} of the {s.step.seconds:.3g} s step; the next largest part is {words}, "
-        f"{seconds:.3g} s ({seconds / s.step.seconds:.0%})."
-    )
+    text = f"Compute is {share:.0%} of the {s.step.seconds:.3g} s step"
+    if seconds <= 0:
+        return text + "."
+    return f"{text}; the largest of the rest is {words}, {seconds:.3g} s ({seconds / s.step.seconds:.0%})."
 
 
 def _bubble_words(s: Situation) -> str:

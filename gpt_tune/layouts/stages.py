@@ -19,13 +19,17 @@ Ints = NDArray[np.int64]
 # greedy: ceil(layers / stages) until they run out (DeepSpeed before; 78 layers on 12 stages end 7, 7, .., 1).
 # even: equal sizes (Megatron-LM); where only layers + 2 divides, embedding and output count as a layer each
 # (--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split).
-Split = Literal["balanced", "greedy", "even"]
+# embedding: BigScience's partition `type:transformer|embedding` over the greedy one, ends counted likewise.
+Split = Literal["balanced", "greedy", "even", "embedding"]
+_ENDS_COUNT = ("even", "embedding")
 
 
 def split_of(trainer: Trainer) -> Split:
     """How this trainer deals out layers (DeepSpeed's `type:transformer` partition for Megatron-DeepSpeed)."""
     if trainer.name == "megatron-lm":
         return "even"
+    if trainer.version == "bigscience":
+        return "embedding"
     # The version is that of DeepSpeed's commit 2bdf061f4 (#4312), released in 0.12.5.
     if trainer.name == "megatron-deepspeed" and not deepspeed_at_least(trainer, 0, 12, 5):
         return "greedy"
@@ -37,13 +41,16 @@ def layers_of_stage(
 ) -> Ints:
     """How many transformer layers stage number `stage` (from 0) holds. Broadcasts."""
     p, i = np.asarray(pipeline_parallel, np.int64), np.asarray(stage, np.int64)
-    if split == "greedy":
-        most = -(-layers // p)
-        return np.asarray(np.clip(layers - i * most, 0, most), np.int64)
-    if split == "even":
-        ends = (i == 0).astype(np.int64) + (i == p - 1)
-        return np.where(_counts_ends(layers, p), (layers + 2) // p - ends, _balanced(layers, p, i))
-    return _balanced(layers, p, i)
+    n = _greedy(layers, p, i) if split in ("greedy", "embedding") else _balanced(layers, p, i)
+    if split not in _ENDS_COUNT:
+        return n
+    ends = (i == 0).astype(np.int64) + (i == p - 1)
+    return np.where(_counts_ends(layers, p), (layers + 2) // p - ends, n)
+
+
+def _greedy(layers: int, p: Ints, i: Ints) -> Ints:
+    most = -(-layers // p)
+    return np.asarray(np.clip(layers - i * most, 0, most), np.int64)
 
 
 def _balanced(layers: int, p: Ints, i: Ints) -> Ints:
@@ -55,12 +62,13 @@ def first_layer_of_stage(
 ) -> Ints:
     """The number (from 0) of the first layer of a stage. Broadcasts."""
     p, i = np.asarray(pipeline_parallel, np.int64), np.asarray(stage, np.int64)
-    if split == "greedy":
-        return np.asarray(np.minimum(i * -(-layers // p), layers), np.int64)
-    if split == "even":
-        embedded = i * ((layers + 2) // p) - (i > 0)
-        return np.where(_counts_ends(layers, p), embedded, i * (layers // p) + np.minimum(i, layers % p))
-    return np.asarray(i * (layers // p) + np.minimum(i, layers % p), np.int64)
+    if split in ("greedy", "embedding"):
+        start = np.minimum(i * -(-layers // p), layers)
+    else:
+        start = i * (layers // p) + np.minimum(i, layers % p)
+    if split in _ENDS_COUNT:
+        start = np.where(_counts_ends(layers, p), i * ((layers + 2) // p) - (i > 0), start)
+    return np.asarray(start, np.int64)
 
 
 def _counts_ends(layers: int, p: Ints) -> NDArray[np.bool_]:

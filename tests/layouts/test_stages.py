@@ -48,6 +48,16 @@ def test_megatron_counts_the_ends_when_it_must() -> None:
     assert sizes(80, 8, "even") == (10,) * 8
 
 
+def test_bigscience_counts_the_embeddings() -> None:
+    """Their tables: 106 layers on 12 stages, 70 on 12 and 100 on 6 come out even with the two ends counted."""
+    bigscience = split_of(Trainer(version="bigscience", deepspeed="0.6.0"))
+    assert sizes(106, 12, bigscience) == (8, *[9] * 10, 8)
+    assert sizes(70, 12, bigscience) == (5, *[6] * 10, 5)
+    assert sizes(100, 6, bigscience) == (16, *[17] * 4, 16)
+    assert sizes(78, 12, bigscience) == (7,) * 11 + (1,)
+    assert sizes(72, 12, bigscience) == (6,) * 12
+
+
 @pytest.mark.parametrize(
     ("name", "deepspeed", "split"),
     [
@@ -63,7 +73,7 @@ def test_split_of_trainer(name: str, deepspeed: str | None, split: str) -> None:
     assert split_of(Trainer(name=name, deepspeed=deepspeed)) == split
 
 
-@given(st.integers(1, 200), st.integers(1, 64), st.sampled_from(["balanced", "greedy", "even"]))
+@given(st.integers(1, 200), st.integers(1, 64), st.sampled_from(["balanced", "greedy", "even", "embedding"]))
 def test_every_layer_is_dealt_once(layers: int, p: int, split: Split) -> None:
     if p > layers:
         return

@@ -48,10 +48,10 @@ def reduce(x: ArrayLike, y: ArrayLike, width: int, logarithmic: bool = False) ->
     return Series(centres, np.minimum.reduceat(ys, starts), np.maximum.reduceat(ys, starts))
 
 
-def smooth(y: ArrayLike, window: int) -> Floats:
-    """Centred moving average over up to `window` values, shorter at the ends; NaN is left out, not spread."""
-    values = np.asarray(y, dtype=np.float64)
-    half = max(0, int(window) // 2)
+def smooth(y: ArrayLike, span: int) -> Floats:
+    """Centred moving average over up to `span` values, shorter at the ends; NaN is left out, not spread."""
+    values: Floats = np.asarray(y, dtype=np.float64)
+    half = max(0, int(span) // 2)
     if half == 0 or not len(values):
         return values.copy()
     good = np.isfinite(values)
@@ -61,7 +61,7 @@ def smooth(y: ArrayLike, window: int) -> Floats:
     stop, start = np.minimum(index + half + 1, len(values)), np.maximum(index - half, 0)
     number = counts[stop] - counts[start]
     with np.errstate(invalid="ignore", divide="ignore"):
-        means: Floats = (sums[stop] - sums[start]) / number
+        means = np.asarray((sums[stop] - sums[start]) / number, dtype=np.float64)
     means[number == 0] = np.nan
     return means
 

@@ -18,6 +18,7 @@ OPEN_ROWS = 4096  # rows kept as records before they are packed
 KEPT_OPEN = 512  # of those, the newest stay open: their other ranks' lines may still come
 GAP_SECONDS = 6 * 3600.0  # a pause this long, and far beyond the pace, is another run appended to the file
 GAP_PACE = 50.0
+LATE_SECONDS = 600.0  # a line from before the first one seen is at most this late
 SAME_MOMENT_SECONDS = 5.0  # ranks print one step within this
 VALUE_TOLERANCE = 2e-3  # relative; engines round one step differently
 MERGED = (
@@ -397,14 +398,15 @@ def _is_late(segment: Segment, record: Record) -> bool:
     if record.time is None or not segment.times:
         return False
     iteration = record.step.iteration
+    if iteration in segment.rows:
+        return False
     below = [i for i in segment.times if i < iteration]
     above = [i for i in segment.times if i > iteration]
     if not above:
         return False
-    low = segment.times[max(below)] if below else -math.inf
-    if not below and not segment.chunks and iteration < segment.first:
-        low = segment.times[min(above)] - GAP_SECONDS
-    return low - 1 <= record.time <= segment.times[min(above)] + 1
+    high = segment.times[min(above)]
+    low = segment.times[max(below)] if below else high - LATE_SECONDS
+    return low - 1 <= record.time <= high + 1
 
 
 def _contradicts(segment: Segment, record: Record) -> bool:

@@ -1,16 +1,27 @@
-"""The log formats, one a file. A new one is one new file and one entry here."""
+"""The log formats, one family a file. A new one is one new file and one entry here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from gpt_tune.logs.formats.base import Format
+from gpt_tune.logs.formats.composer import Composer
 from gpt_tune.logs.formats.deepspeed import Engine, Pipeline, Usage
+from gpt_tune.logs.formats.huggingface import HuggingFace
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.formats.megatron_side import Arguments, Events, Memory
+from gpt_tune.logs.formats.nanotron import Nanotron
+from gpt_tune.logs.formats.nemo import BridgeStepTime, Lightning, Nemo2
+from gpt_tune.logs.formats.small import AwsFsdp, Fairseq, NanoGpt, Torchtune
+from gpt_tune.logs.formats.torchtitan import Torchtitan
 
 # Order matters only within one line: marks and facts come before the steps they concern.
-FORMATS: tuple[Callable[[], Format], ...] = (Arguments, Events, Memory, Usage, Megatron, Pipeline, Engine)
+FORMATS: tuple[Callable[[], Format], ...] = (
+    Arguments, Events, Memory, Usage,
+    Megatron, Pipeline, Engine,
+    HuggingFace, Torchtitan, Nemo2, Lightning, BridgeStepTime, Composer, Nanotron,
+    Torchtune, NanoGpt, Fairseq, AwsFsdp,
+)  # fmt: skip
 
 
 def make_formats() -> list[Format]:

@@ -1,0 +1,141 @@
+"""Owns NeMo: the progress printer of NeMo 2, the Lightning bar of NeMo 1, and Megatron-Bridge's step time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from gpt_tune.logs.formats.base import BAR, TRAINER, Format, Item, Line, Record, decimal, scaled, whole
+from gpt_tune.logs.types import Step
+
+_EPOCH = re.compile(r"Training epoch (\d{1,9}), iteration (\d{1,12})/(\d{1,12})")
+_KEYS = {
+    "lr": ("learning_rate", 0),
+    "reduced_train_loss": ("loss", 0),
+    "train_step_timing in s": ("step_time_ms", 3),
+    "TFLOPS_per_GPU": ("logged_tflops", 0),
+    "grad_norm": ("grad_norm", 0),
+}
+
+
+class Nemo2(Format):
+    """`Training epoch 0, iteration 7/19 | lr: .. | global_step: 7 | ..`; `iteration` counts within the epoch."""
+
+    name = "nemo"
+    triggers = ("Training epoch ",)
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        match = _EPOCH.search(line.full)
+        if match is None:
+            return
+        step = Step(-1)
+        for part in line.full[match.end() :].split("|"):
+            key, _, value = part.strip().partition(": ")
+            value = value.strip()
+            if key == "global_step":
+                number = whole(value)
+                step.iteration = -1 if number is None else number
+            elif key == "global_batch_size":
+                step.global_batch_size = whole(value)
+            elif key == "consumed_samples":
+                step.consumed_samples = whole(value)
+            elif key in _KEYS:
+                name, power = _KEYS[key]
+                setattr(step, name, scaled(value, power))
+        if step.logged_tflops is not None:
+            step.logged_tflops_kind = "model"
+        if step.iteration >= 0:
+            yield Record(step, TRAINER, line.prefix.time)
+
+
+_BAR = re.compile(
+    r"Epoch (\d{1,9}): {1,4}:? {0,4}\d{1,3}%\|[^|]{0,240}\| {0,4}(\d{1,12})/(\d{1,12}) "
+    r"\[[\d:]{1,16}<[\d:?]{1,16}([^\]]{0,600})\]"
+)
+_PAIR = re.compile(r"([A-Za-z_][\w/ -]{0,60})=([^,\]=]{0,40})(?:,|$)")
+
+
+class Lightning(Format):
+    """The progress bar: step from the bar, since `global_step=3.1e+4` is rounded. Its it/s is an average."""
+
+    name = "lightning"
+    triggers = ("Epoch ",)
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        for match in _BAR.finditer(line.full):
+            epoch, now, total = (int(g) for g in match.groups()[:3])
+            pairs = {k.strip(): v.strip() for k, v in _PAIR.findall(match.group(4))}
+            if now == 0 or total == 0:
+                continue
+            if "reduced_train_loss" in pairs:
+                self.name = "nemo"
+            step = Step(epoch * total + now, total_iterations=total if epoch == 0 else None)
+            loss = pairs.get("reduced_train_loss") or pairs.get("train_loss") or pairs.get("loss") or ""
+            step.loss = decimal(loss)
+            step.step_time_ms = scaled(pairs.get("train_step_timing in s", ""), 3)
+            samples = decimal(pairs.get("consumed_samples", ""))
+            if samples is not None and "e" not in pairs["consumed_samples"].lower() and samples.is_integer():
+                step.consumed_samples = int(samples)
+            yield Record(step, BAR, line.prefix.time)
+
+
+_STEP_TIME = re.compile(r"Step Time : ([\d.]{1,16})s GPU utilization: ([\d.]{1,16})(MODEL_)?TFLOP/s/GPU")
+_ITERATION = re.compile(
+    r"iteration\s{1,16}(\d{1,12})\s{0,2}/\s{0,12}\d{1,12}\s{0,4}\|.{0,600}"
+    r"elapsed time per iteration \(ms\): ([\d.,]{1,20})"
+)
+_SAME_TIME = 0.02  # 9.12 s and 9118.0 ms are one step
+
+
+class BridgeStepTime(Format):
+    """`Step Time : 9.12s` of rank 0, which names no iteration: the iteration line of the last rank beside it does.
+
+    A log without iteration lines gets its steps numbered by order.
+    """
+
+    name = "megatron-bridge"
+    triggers = ("Step Time : ", "elapsed time per iteration (ms)")
+
+    def __init__(self) -> None:
+        self._waiting: Step | None = None
+        self._last: tuple[int, float] | None = None
+        self._order = 0
+        self._seen = False
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        iteration = _ITERATION.search(line.full)
+        if iteration is not None:
+            time = decimal(iteration.group(2))
+            if time is not None:
+                self._last = (int(iteration.group(1)), time)
+                yield from self._join()
+        for match in _STEP_TIME.finditer(line.full):
+            self._seen = True
+            self._waiting = _bridge_step(match)
+            self._order += 1
+            numbered = _bridge_step(match)
+            numbered.iteration = self._order
+            yield Record(numbered, BAR + 1, line.prefix.time, ordinal=True)
+            yield from self._join()
+
+    def _join(self) -> Iterable[Item]:
+        """The waiting step time and the last iteration line are one step when their times agree."""
+        if self._waiting is None or self._last is None:
+            return
+        iteration, time = self._last
+        printed = self._waiting.step_time_ms or 0.0
+        if abs(printed - time) > _SAME_TIME * max(printed, time):
+            return
+        step, self._waiting, self._last = self._waiting, None, None
+        step.iteration = iteration
+        step.step_time_ms = None  # the iteration line has it more precisely
+        yield Record(step, BAR + 1)
+
+
+def _bridge_step(match: re.Match[str]) -> Step:
+    step = Step(-1, step_time_ms=scaled(match.group(1), 3))
+    tflops = decimal(match.group(2))
+    if tflops:  # 0.0 is printed for models whose FLOPs it cannot count
+        step.logged_tflops = tflops
+        step.logged_tflops_kind = "model" if match.group(3) else "unknown"
+    return step

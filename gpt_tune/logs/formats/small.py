@@ -1,0 +1,102 @@
+"""Owns the one-line formats of small trainers: torchtune, nanoGPT, fairseq, and AWS' FSDP sample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from gpt_tune.logs.formats.base import TRAINER, Format, Item, Line, Record, decimal
+from gpt_tune.logs.types import RankMemory, Step
+
+_TUNE_BAR = re.compile(r"(?<!\d)(\d{1,9})\|(\d{1,12})\|Loss: ([-+\w.]{1,32}?):? {0,4}(?=\d{1,3}%\||$|\s)")
+_TUNE_STEP = re.compile(r"Step (\d{1,12}) \| (.{0,2000})")
+_TUNE_PAIR = re.compile(r"(\w{1,60}):([-+\w.]{1,32})")
+
+
+class Torchtune(Format):
+    """`epoch|step|Loss: x` as a bar's description, or `Step n | key:value ..`."""
+
+    name = "torchtune"
+    triggers = ("|Loss: ", "tokens_per_second_per_gpu:")
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        found = False
+        for match in _TUNE_BAR.finditer(line.full):
+            found = True
+            yield Record(Step(int(match.group(2)), loss=decimal(match.group(3))), TRAINER, line.prefix.time)
+        logged = None if found else _TUNE_STEP.search(line.full)
+        if logged is None:
+            return
+        pairs = dict(_TUNE_PAIR.findall(logged.group(2)))
+        step = Step(int(logged.group(1)))
+        step.loss = decimal(pairs.get("loss", ""))
+        step.learning_rate = decimal(pairs.get("lr", ""))
+        step.grad_norm = decimal(pairs.get("grad_norm", ""))
+        step.tokens_per_second_per_gpu = decimal(pairs.get("tokens_per_second_per_gpu", ""))
+        allocated = decimal(pairs.get("peak_memory_alloc", ""))
+        reserved = decimal(pairs.get("peak_memory_reserved", ""))
+        if allocated is not None or reserved is not None:
+            yield RankMemory(line.prefix.rank, allocated, reserved, allocated, reserved)
+        yield Record(step, TRAINER, line.prefix.time)
+
+
+_NANOGPT = re.compile(
+    r"\biter (\d{1,12}): loss ([-+\w.]{1,24}), time ([-+\w.]{1,24}?) ?ms(?:, mfu [-\d.]{1,12}%)?"
+)
+
+
+class NanoGpt(Format):
+    """`iter n: loss x, time y ms`; its `step n: train loss` is evaluation."""
+
+    name = "nanogpt"
+    triggers = (", time ",)
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        for match in _NANOGPT.finditer(line.full):
+            step = Step(int(match.group(1)), decimal(match.group(3)), decimal(match.group(2)))
+            yield Record(step, TRAINER, line.prefix.time)
+
+
+_FAIRSEQ = re.compile(r"\bepoch (\d{1,6}): {1,12}(\d{1,12}) / {0,4}(\d{1,12}) (?=loss=)")
+_FAIRSEQ_PAIR = re.compile(r"(\w{1,40})=([-+\w.]{1,32})(?=,|\s|$)")
+
+
+class Fairseq(Format):
+    """`epoch 001:  100 / 167138 loss=.., ups=..`: updates per second over the interval give the step time."""
+
+    name = "fairseq"
+    triggers = (", ups=",)
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        match = _FAIRSEQ.search(line.full)
+        if match is None:
+            return
+        pairs = dict(_FAIRSEQ_PAIR.findall(line.full, match.end()))
+        updates = decimal(pairs.get("num_updates", ""))
+        step = Step(int(updates) if updates is not None else int(match.group(2)))
+        step.loss = decimal(pairs.get("loss", ""))
+        step.learning_rate = decimal(pairs.get("lr", ""))
+        step.grad_norm = decimal(pairs.get("gnorm", ""))
+        step.loss_scale = decimal(pairs.get("loss_scale", ""))
+        rate = decimal(pairs.get("ups", ""))
+        step.step_time_ms = 1000.0 / rate if rate else None
+        yield Record(step, TRAINER, line.prefix.time)
+
+
+_FSDP = re.compile(
+    r"\bBatch (\d{1,12}) Loss: ([-+\w.]{1,24}), Speed: ([-+\w.]{1,24}) samples/sec, lr: ([-+\w.]{1,24})"
+)
+
+
+class AwsFsdp(Format):
+    """`Batch n Loss: x, Speed: y samples/sec, lr: z`; a step time would need the batch size."""
+
+    name = "aws-fsdp"
+    triggers = (" samples/sec, lr: ",)
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        for match in _FSDP.finditer(line.full):
+            step = Step(int(match.group(1)), loss=decimal(match.group(2)))
+            step.samples_per_second = decimal(match.group(3))
+            step.learning_rate = decimal(match.group(4))
+            yield Record(step, TRAINER, line.prefix.time)

@@ -1,0 +1,26 @@
+"""Owns the recipes: one per kind of job, turning a finished choice into files, environment and command."""
+
+from __future__ import annotations
+
+from gpt_tune.errors import unknown_name
+from gpt_tune.recipes.base import JobSpec, Recipe, Rendered
+from gpt_tune.recipes.smoke import SmokeRecipe
+
+_RECIPES: dict[str, Recipe] = {r.name: r for r in (SmokeRecipe(),)}
+
+
+def names() -> list[str]:
+    """Every recipe's name, in the order people should see them."""
+    return list(_RECIPES)
+
+
+def get(name: str) -> Recipe:
+    """The recipe of that name; UserError with the nearest one otherwise."""
+    if name not in _RECIPES:
+        raise unknown_name("recipe", name, _RECIPES)
+    return _RECIPES[name]
+
+
+def render(spec: JobSpec) -> Rendered:
+    """Every file of a job, by its profile's recipe. Nothing is written or submitted."""
+    return get(spec.profile.recipe).render(spec)

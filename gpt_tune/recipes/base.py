@@ -17,6 +17,7 @@ class JobSpec:
 
     run_dir: absolute path on the cluster's shared file system. scheduler: "slurm" | "local".
     plan: None for jobs without a parallel layout (smoke, custom).
+    gpu_type: the scheduler's own word for the GPU, where a partition has several; "" asks for any.
     """
 
     run_id: str
@@ -30,6 +31,7 @@ class JobSpec:
     gpus_per_node: int
     nodes: int
     plan: Plan | None = None
+    gpu_type: str = ""
 
     @property
     def tasks_per_node(self) -> int:

@@ -1,0 +1,180 @@
+"""Owns what every job script has in common: scheduler options, software, variables, file names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpt_tune import rendering
+from gpt_tune.errors import UserError, nearest
+from gpt_tune.profiles.schema import Environment, Site
+from gpt_tune.recipes import network, slurm_time
+from gpt_tune.recipes.base import JobSpec, RenderedFile
+
+SCRIPT = "job.sbatch"
+_KINDS = ("host", "venv", "conda", "modules", "pyxis", "apptainer")
+# Options that decide where output goes and how a job is found again: they stay ours.
+_OURS = frozenset(
+    {"array", "chdir", "comment", "error", "job-name", "open-mode", "output", "parsable", "signal"}
+    | {"test-only", "wait", "wrap"}
+)
+
+
+def job_name(spec: JobSpec) -> str:
+    """The job's name in the scheduler's lists and in log file names."""
+    return rendering.slug(spec.profile.name, spec.profile.recipe)
+
+
+def ranks(spec: JobSpec) -> int:
+    """Processes of the job: one a GPU, one a node without GPUs."""
+    return spec.nodes * spec.tasks_per_node
+
+
+def log_pattern(spec: JobSpec) -> str:
+    """The log's absolute path with the scheduler's patterns in it."""
+    return f"{spec.run_dir}/{rendering.LOG_FOLDER}/%x-%j.out"
+
+
+def sbatch_options(spec: JobSpec, *, whole_nodes: bool, requeue: bool) -> list[str]:
+    """The `#SBATCH` options of a job, one a line. whole_nodes: share no node with other jobs."""
+    site = spec.site
+    option = rendering.sbatch_option
+    lines = [
+        option("job-name", job_name(spec)),
+        option("comment", spec.token),
+        option("output", log_pattern(spec)),
+        option("open-mode", "append"),
+        option("chdir", rendering.run_folder(spec.run_dir)),
+        option("nodes", spec.nodes),
+        option("ntasks", ranks(spec)),
+        option("ntasks-per-node", spec.tasks_per_node),
+        option("signal", f"B:USR1@{slurm_time.warning_seconds(site.time_limit)}"),
+        option("requeue" if requeue else "no-requeue"),
+    ]
+    if spec.gpus > 0:
+        gpu_type = f"{spec.gpu_type}:" if spec.gpu_type else ""
+        lines.append(option("gres", f"gpu:{gpu_type}{spec.gpus_per_node}"))
+    if whole_nodes:
+        lines += [option("exclusive"), option("mem", 0)]
+    named = {
+        "partition": spec.profile.resources.partition or site.partition,
+        "account": site.account,
+        "qos": site.qos,
+        "time": site.time_limit,
+        "exclude": ",".join(site.exclude_nodes),
+    }
+    lines += [option(name, value) for name, value in named.items() if value]
+    return lines + [extra_option(text) for text in site.extra_sbatch]
+
+
+def extra_option(text: str) -> str:
+    """A `#SBATCH` option of the site's own, checked and quoted: "--constraint=a&b"."""
+    match = re.fullmatch(r"--([a-z][a-z0-9-]*)(?:[= ](.*))?", text.strip(), re.DOTALL)
+    if match is None:
+        raise UserError(
+            f"The extra sbatch option {text[:60]!r} is not of the form --name or --name=value.",
+            "Write its long form.",
+        )
+    name, value = match.groups()
+    if name in _OURS:
+        raise UserError(
+            f"--{name} cannot be an extra sbatch option: gpt-tune sets it to find the job and its log again.",
+            "Remove it from the site's extra options.",
+        )
+    if value and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+        value = value[1:-1]
+    return rendering.sbatch_option(name, value)
+
+
+def check_environment(environment: Environment) -> list[str]:
+    """Sentences about an environment that cannot work."""
+    kind = environment.kind
+    if kind not in _KINDS:
+        close = nearest(kind, _KINDS)
+        return [f"Unknown environment kind {kind!r}." + (f" Did you mean {close!r}?" if close else "")]
+    if kind in ("venv", "conda") and not environment.path:
+        return [f"The {kind} environment has no path."]
+    if kind in ("pyxis", "apptainer") and not environment.image:
+        return [f"The {kind} environment has no image."]
+    if kind == "modules" and not environment.modules:
+        return ["The module environment lists no modules."]
+    return [f"The mount {m!r} holds a comma, which separates mounts." for m in environment.mounts if "," in m]
+
+
+def fixed_variables(spec: JobSpec) -> list[tuple[str, str]]:
+    """Variables the site or profile asks for: always set."""
+    return [(rendering.variable_name(n), v) for n, v in spec.site.environment.variables.items()]
+
+
+def variables(spec: JobSpec, extra: Iterable[network.Variable] = ()) -> list[tuple[str, str, str]]:
+    """Variables a job is better off with, as (name, value, why); the user's own win."""
+    own = spec.site.environment.variables
+    known = (*extra, *network.variables(spec.site, spec.nodes, spec.gpus))
+    return [(v.name, v.value, v.why) for v in known if v.name not in own]
+
+
+def mounts(spec: JobSpec, also: Iterable[str] = ()) -> list[str]:
+    """Folders a container sees: the run folder, what the recipe needs, and the site's own."""
+    wanted = [spec.run_dir, *(p for p in also if p.startswith("/")), *spec.site.environment.mounts]
+    for path in wanted:
+        rendering.single_line(path, "A container mount")
+        if "," in path:
+            raise UserError(
+                f"The mount {path!r} holds a comma, which separates mounts.", "Use another folder."
+            )
+    return list(dict.fromkeys(m if ":" in m else f"{m}:{m}" for m in wanted))
+
+
+def common_values(spec: JobSpec, also_mount: Iterable[str] = ()) -> dict[str, Any]:
+    """What `common/job.sbatch.j2` asks for, except `sbatch`, `headline` and `variables`."""
+    environment = spec.site.environment
+    problems = check_environment(environment)
+    if problems:
+        raise UserError(problems[0], "Change the site's environment.")
+    for text in (environment.image, environment.path, *environment.modules):
+        rendering.single_line(text, "The environment")
+    bound = ",".join(mounts(spec, also_mount))
+    pyxis, apptainer = environment.kind == "pyxis", environment.kind == "apptainer"
+    prefix = ""
+    if apptainer:
+        words = ["apptainer", "exec", *(["--nv"] if spec.gpus else []), "--bind", bound, environment.image]
+        prefix = " ".join(rendering.quote(w) for w in words) + " "
+    return {
+        "run_dir": rendering.run_folder(spec.run_dir),
+        "token": _token(spec.token),
+        "umask": "007" if spec.site.group else "077",
+        "ranks": ranks(spec),
+        "environment": environment,
+        "fixed_variables": fixed_variables(spec),
+        "container_image": environment.image if pyxis else "",
+        "container_mounts": bound,
+        "apptainer_image": environment.image if apptainer else "",
+        "prefix": prefix,
+    }
+
+
+def _token(token: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:-]+", token):
+        raise UserError(f"The run's token {token!r} holds characters that are not allowed.", "Submit again.")
+    return token
+
+
+def rank_file() -> RenderedFile:
+    """The wrapper each rank starts in."""
+    return RenderedFile("rank.sh", rendering.shipped("common/rank.sh"), executable=True)
+
+
+def plural(number: int, thing: str) -> str:
+    """ "1 node", "8 nodes"."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def described(variables_: Iterable[tuple[str, str, str]]) -> Mapping[str, str]:
+    """Variables by name, for a summary."""
+    return {name: value for name, value, _ in variables_}
+
+
+def site_words(site: Site) -> str:
+    """Where a job runs, in words."""
+    return ", ".join(f"{k} {v}" for k, v in (("partition", site.partition), ("account", site.account)) if v)

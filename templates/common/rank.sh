@@ -1,0 +1,42 @@
+#!/bin/bash
+# One rank of the job: says which one it is in the words trainers know, and passes signals on.
+set -euo pipefail
+
+if [[ ${GPT_TUNE_LAUNCH:-} == srun ]]; then
+  export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS
+fi
+# One rank a node tells how NCCL chose its network; the others only warn.
+if [[ -z ${NCCL_DEBUG:-} && -n ${GPT_TUNE_NCCL_DEBUG:-} ]]; then
+  export NCCL_DEBUG=WARN
+  if ((LOCAL_RANK == 0)); then
+    export NCCL_DEBUG=$GPT_TUNE_NCCL_DEBUG
+  fi
+fi
+
+child=
+woken=0
+asked=0
+# Trainers save on TERM; the early warning comes as USR1, which would kill a program that ignores it.
+# shellcheck disable=SC2317 # reached through the trap
+pass_on() {
+  woken=1
+  asked=1
+  [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true
+}
+trap pass_on TERM USR1
+trap '' INT
+
+"$@" &
+child=$!
+((asked == 0)) || kill -TERM "$child" 2>/dev/null || true
+while true; do
+  woken=0
+  code=0
+  wait "$child" || code=$?
+  ((woken)) || break
+done
+# Under Slurm, srun stops the other ranks when one fails; here the job's script does.
+if ((code != 0)) && [[ ${GPT_TUNE_LAUNCH:-} == direct ]]; then
+  kill -USR2 "$GPT_TUNE_JOB_PID" 2>/dev/null || true
+fi
+exit "$code"

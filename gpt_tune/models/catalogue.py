@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from gpt_tune import toml
-from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.errors import UserError, nearest, unknown_name
 from gpt_tune.models.fields import from_fields, parse_inline
 from gpt_tune.models.huggingface import from_config_file
 from gpt_tune.models.shape import ModelShape
@@ -42,7 +42,8 @@ def get(text: str) -> ModelShape:
         return parse_inline(wanted)
     if _looks_like_file(wanted):
         return from_file(Path(wanted).expanduser())
-    error = unknown_name("model", wanted, [*names(), *_aliases()])
+    known = names() if nearest(key, names(), cutoff=0.7) else [*names(), *_aliases()]
+    error = unknown_name("model", wanted, known)
     raise UserError(error.message, f"{error.hint} {_OTHER_WAYS}")
 
 

@@ -72,7 +72,7 @@ def _numbered(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _simplicity(batch: LayoutBatch) -> NDArray[np.int64]:
-    """Columns that compare layouts, simplest smallest: splits, ZeRO, recompute, then switches and chunk size."""
+    """Columns that compare layouts, simplest smallest: splits, recompute, ZeRO, then switches and chunk size."""
     splits = (
         batch.tensor_parallel
         * batch.pipeline_parallel
@@ -83,8 +83,8 @@ def _simplicity(batch: LayoutBatch) -> NDArray[np.int64]:
     return np.stack(
         [
             splits,
-            batch.zero_stage,
             batch.recompute_granularity,
+            batch.zero_stage,
             batch.tensor_parallel,
             batch.sequence_parallel.astype(np.int64),
             (~batch.flash_attention).astype(np.int64),

@@ -143,7 +143,7 @@ PRACTICES: tuple[Practice, ...] = (
         "note",
         _bf16_zero0,
         lambda s: (
-            f"bf16 at ZeRO-0 in the pipeline engine still shards the optimizer over {_ranks(s)} data-parallel "
+            f"ZeRO-0 with bf16 in the pipeline engine still shards the optimizer over {_ranks(s)} data-parallel "
             "ranks (BF16_Optimizer)."
         ),
         _OPTIMIZER + "; measured: 16 bytes a parameter on one rank, 10 on two",

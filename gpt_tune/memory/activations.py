@@ -85,13 +85,12 @@ def _query_key_value(setup: Setup, c: Columns) -> Floats:
     """
     model = setup.model
     heads = model.heads if setup.repeats_keys else model.kv_heads
-    elements = c.tokens * (model.heads + 2.0 * heads) * model.head_size / c.tensor_parallel
-    if not setup.deepspeed or model.positions != "rotary" or model.kv_heads != model.heads:
+    per_head = c.tokens * model.head_size / c.tensor_parallel
+    elements = per_head * (model.heads + 2.0 * heads)
+    if model.positions != "rotary" or (setup.repeats_keys and model.kv_heads != model.heads):
         return elements
-    is_view = ~c.flash | (c.micro_batch_size == 1)
-    return elements + np.where(
-        is_view, c.tokens * 2.0 * model.heads * model.head_size / c.tensor_parallel, 0.0
-    )
+    is_view = (c.context == 1) & (~c.flash | (c.micro_batch_size == 1) | (not setup.deepspeed))
+    return elements + np.where(is_view, per_head * (model.heads + model.kv_heads), 0.0)
 
 
 def _context_copies(setup: Setup, c: Columns) -> Floats:

@@ -54,6 +54,12 @@ CONSTANTS: dict[str, Constant] = {
         "chance that the second step needs its fp32 gradients in a new block, because the first one's was split",
         "the same replays, and H200 runs, in which it happens or does not",
     ),
+    "firm_gap": Constant(
+        0.25,
+        "share of the reserved gap",
+        "cached memory that cannot be freed when an allocation fails, because parts of its blocks are in use",
+        "estimate: with 0 and with 0.5 the OOM calls on the tr11 and B200 runs are the same",
+    ),
     "expandable_gap": Constant(
         0.80,
         "share",

@@ -1,4 +1,4 @@
-"""Owns the two ways to ask for memory: one layout in full, or many layouts as columns. Both run the same arithmetic."""
+"""Owns the two ways to ask for memory: layouts in full, or many layouts as columns. Both run the same arithmetic."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gpt_tune.hardware.parts import Node
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.memory.columns import Columns, Floats, Ints, build
+from gpt_tune.memory.constants import value
 from gpt_tune.memory.outside import outside_bytes
 from gpt_tune.memory.phases import Moment, Peaks, peaks
 from gpt_tune.memory.reserved import reserved_bytes
@@ -23,21 +24,18 @@ from gpt_tune.units import GIB, KIB
 
 # Layouts worked on at once: small enough for the arrays to stay in cache.
 CHUNK = 8192
-NOT_MODELLED = (
-    "host memory and offload",
-    "uneven routing of experts",
-    "checkpoint saving and evaluation batches",
-)
+_FIGURES = ("allocated", "reserved", "device", "firm")
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """Bytes of one stage of each layout; phase indexes PEAK_PHASES."""
+    """Bytes of one stage of each layout; phase indexes PEAK_PHASES; firm is what an OOM is judged by."""
 
     peaks: Peaks
     allocated: Floats
     reserved: Floats
     device: Floats
+    firm: Floats
     phase: NDArray[np.int64]
 
 
@@ -50,28 +48,29 @@ def estimate(
     calibration: Calibration | None = None,
 ) -> MemoryEstimate:
     """Memory of one layout: every pipeline stage, every term, and the worst stage's figures on top."""
-    setup = make(model, trainer, seq_length, layout.fusions, _hopper(node))
-    n_stages = layout.pipeline_parallel
-    batch = LayoutBatch.of([layout]).take(np.zeros(n_stages, dtype=np.intp))
-    columns = build(setup, batch, np.arange(n_stages, dtype=np.int64))
-    figures = _figures(setup, columns, calibration)
-    worst = int(np.argmax(figures.device))
+    return estimate_many(model, node, trainer, LayoutBatch.of([layout]), seq_length, calibration)[0]
+
+
+def estimate_many(
+    model: ModelShape,
+    node: Node,
+    trainer: Trainer,
+    batch: LayoutBatch,
+    seq_length: int,
+    calibration: Calibration | None = None,
+) -> list[MemoryEstimate]:
+    """`estimate` of every layout of the batch, in one pass over all their stages."""
+    setup = make(model, trainer, seq_length, batch.fusions, _hopper(node))
+    stages = batch.pipeline_parallel
+    rows = np.repeat(np.arange(len(batch), dtype=np.intp), stages)
+    starts = np.cumsum(stages) - stages
+    stage = np.arange(len(rows), dtype=np.int64) - np.repeat(starts, stages)
+    figures = _figures(setup, build(setup, batch.take(rows), stage), calibration)
     limit = limit_gib(node)
-    device = figures.device[worst : worst + 1] / GIB
-    low, high = interval(device, calibration)
-    probability = None if limit is None else float(oom_probability(device, limit, calibration)[0])
-    return MemoryEstimate(
-        allocated_gib=float(figures.allocated[worst] / GIB),
-        reserved_gib=float(figures.reserved[worst] / GIB),
-        device_gib=float(device[0]),
-        low_gib=float(low[0]),
-        high_gib=float(high[0]),
-        limit_gib=limit,
-        oom_probability=probability,
-        peak_phase=PEAK_PHASES[int(figures.phase[worst])],
-        stages=tuple(_stage_memory(figures, i) for i in range(n_stages)),
-        not_modelled=NOT_MODELLED,
-    )
+    missing = not_modelled(setup, batch)
+    return [
+        _whole(figures, int(start), int(n), limit, calibration, missing) for start, n in zip(starts, stages)
+    ]
 
 
 def estimate_batch(
@@ -85,7 +84,7 @@ def estimate_batch(
     """The top-level figures of `estimate` for every layout of the batch."""
     setup = make(model, trainer, seq_length, batch.fusions, _hopper(node))
     n = len(batch)
-    out = {name: np.zeros(n) for name in ("allocated", "reserved", "device")}
+    out = {name: np.zeros(n) for name in _FIGURES}
     phase, worst = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     for start in range(0, n, CHUNK):
         rows = slice(start, min(start + CHUNK, n))
@@ -93,20 +92,19 @@ def estimate_batch(
         for stage in _candidate_stages(setup, part):
             figures = _figures(setup, build(setup, part, stage), calibration)
             better = figures.device > out["device"][rows]
-            for name in out:
+            for name in _FIGURES:
                 out[name][rows] = np.where(better, getattr(figures, name), out[name][rows])
             phase[rows] = np.where(better, figures.phase, phase[rows])
             worst[rows] = np.where(better, stage, worst[rows])
-    device = out["device"] / GIB
+    device, limit = out["device"] / GIB, limit_gib(node)
     low, high = interval(device, calibration)
-    limit = limit_gib(node)
     return MemoryBatch(
         allocated_gib=out["allocated"] / GIB,
         reserved_gib=out["reserved"] / GIB,
         device_gib=device,
         low_gib=low,
         high_gib=high,
-        oom_probability=None if limit is None else oom_probability(device, limit, calibration),
+        oom_probability=None if limit is None else oom_probability(out["firm"] / GIB, limit, calibration),
         peak_phase=phase,
         worst_stage=worst,
         limit_gib=limit,
@@ -119,13 +117,27 @@ def limit_gib(node: Node) -> float | None:
     return None if mib is None else mib / KIB
 
 
+def not_modelled(setup: Setup, batch: LayoutBatch) -> tuple[str, ...]:
+    """What the estimate leaves out, in words."""
+    missing = ["evaluation and checkpoint saving", "fragmentation that grows over thousands of steps"]
+    if setup.model.moe:
+        missing.append("experts that get more tokens than the average")
+    if setup.trainer.name not in ("megatron-deepspeed", "megatron-lm"):
+        missing.append("the activations of this trainer's own model code (a fused Llama block is assumed)")
+    if bool(np.any(batch.precision == 3)):
+        missing.append("fp8 copies of weights and their scaling factors")
+    if setup.trainer.expandable_segments:
+        missing.append("the allocator with expandable segments, known from five runs only")
+    return tuple(missing)
+
+
 def _hopper(node: Node) -> bool:
     capability = node.gpu.compute_capability
     return capability is None or capability >= (9, 0)
 
 
 def _candidate_stages(setup: Setup, batch: LayoutBatch) -> list[Ints]:
-    """Stages one of which is the worst: the first, second, last, and the first where experts begin.
+    """Stages one of which is the worst: the first, the second, the last, and those where experts begin.
 
     Between these neither the layers nor the micro batches in flight grow with the stage.
     """
@@ -133,62 +145,94 @@ def _candidate_stages(setup: Setup, batch: LayoutBatch) -> list[Ints]:
     stages = [np.zeros_like(p), np.minimum(1, p - 1), p - 1]
     dense = setup.model.dense_layers
     if setup.model.moe and dense:
-        per_stage = np.maximum(setup.model.layers // p, 1)
-        full = np.minimum(dense // per_stage, p - 1)
-        stages[2:2] = [full, np.minimum(full + 1, p - 1)]
+        layers = setup.model.layers
+        # Stages hold at least layers // p and at most one more.
+        early = np.minimum(dense // np.maximum(-(-layers // p), 1), p - 1)
+        late = np.minimum(dense // np.maximum(layers // p, 1) + 1, p - 1)
+        stages[2:2] = [np.minimum(early + i, late) for i in range(int(np.max(late - early, initial=0)) + 1)]
     return stages
 
 
 def _figures(setup: Setup, c: Columns, calibration: Calibration | None) -> _Figures:
     top = peaks(setup, c)
     resident = top.states.parameters + top.states.flat_gradients + top.states.optimizer
-    training = np.max([m.total for m in top.forward_backward], axis=0)
-    by_phase = np.stack(
-        [
-            resident + training,
-            resident + top.reduction.total,
-            resident + top.optimizer.total,
-            top.initialisation,
-        ]
+    training = top.forward_backward[0].total
+    for moment in top.forward_backward[1:]:
+        training = np.maximum(training, moment.total)
+    training = resident + training
+    by_phase = (training, resident + top.reduction.total, resident + top.optimizer.total, top.initialisation)
+    allocated, phase = by_phase[0], np.zeros(len(training), dtype=np.int64)
+    for i, total in enumerate(by_phase[1:], start=1):
+        phase = np.where(total > allocated, i, phase)
+        allocated = np.maximum(total, allocated)
+    reserved = reserved_bytes(setup, top, allocated, training, calibration)
+    outside = outside_bytes(setup, c, calibration)
+    firm = allocated + value(calibration, "firm_gap", setup.trainer.name) * (reserved - allocated) + outside
+    return _Figures(top, allocated, reserved, reserved + outside, firm, phase)
+
+
+def _whole(
+    figures: _Figures,
+    start: int,
+    stages: int,
+    limit: float | None,
+    calibration: Calibration | None,
+    missing: tuple[str, ...],
+) -> MemoryEstimate:
+    """The estimate of one layout, whose stages are rows start .. start + stages - 1."""
+    worst = start + int(np.argmax(figures.device[start : start + stages]))
+    one = slice(worst, worst + 1)
+    device = figures.device[one] / GIB
+    low, high = interval(device, calibration)
+    chance = None if limit is None else float(oom_probability(figures.firm[one] / GIB, limit, calibration)[0])
+    return MemoryEstimate(
+        allocated_gib=float(figures.allocated[worst] / GIB),
+        reserved_gib=float(figures.reserved[worst] / GIB),
+        device_gib=float(device[0]),
+        low_gib=float(low[0]),
+        high_gib=float(high[0]),
+        limit_gib=limit,
+        oom_probability=chance,
+        peak_phase=PEAK_PHASES[int(figures.phase[worst])],
+        stages=tuple(_stage_memory(figures, start + i, i) for i in range(stages)),
+        not_modelled=missing,
     )
-    phase = np.argmax(by_phase, axis=0)
-    allocated = np.max(by_phase, axis=0)
-    reserved = reserved_bytes(setup, top, allocated, resident + training, calibration)
-    return _Figures(top, allocated, reserved, reserved + outside_bytes(setup, c, calibration), phase)
 
 
-def _stage_memory(figures: _Figures, i: int) -> StageMemory:
-    states, phase = figures.peaks.states, int(figures.phase[i])
-    allocated = float(figures.allocated[i])
+def _stage_memory(figures: _Figures, row: int, stage: int) -> StageMemory:
+    states, phase = figures.peaks.states, PEAK_PHASES[int(figures.phase[row])]
+    allocated = float(figures.allocated[row])
     parameters, flat, optimizer = (
-        float(x[i]) for x in (states.parameters, states.flat_gradients, states.optimizer)
+        float(x[row]) for x in (states.parameters, states.flat_gradients, states.optimizer)
     )
-    if PEAK_PHASES[phase] == "initialisation":
-        moment = [0.0] * 5
+    gradients = activations = logits = buffers = transient = 0.0
+    if phase == "initialisation":
+        parameters = min(parameters, allocated)
         flat, optimizer = 0.0, allocated - parameters
     else:
-        m = _moment(figures, phase, i)
-        moment = [float(x[i]) for x in (m.gradients, m.activations, m.logits, m.buffers, m.transient)]
-    gradients, activations, logits, buffers, transient = (x / GIB for x in moment)
+        m = _moment(figures, phase, row)
+        gradients, activations, logits, buffers, transient = (
+            float(x[row]) for x in (m.gradients, m.activations, m.logits, m.buffers, m.transient)
+        )
     return StageMemory(
-        stage=i,
+        stage=stage,
         parameters=parameters / GIB,
-        gradients=flat / GIB + gradients,
+        gradients=(flat + gradients) / GIB,
         optimizer=optimizer / GIB,
-        activations=activations,
-        logits=logits,
-        buffers=buffers,
-        transient=transient,
-        reserved_gap=float(figures.reserved[i] - figures.allocated[i]) / GIB,
-        context=float(figures.device[i] - figures.reserved[i]) / GIB,
-        total=float(figures.device[i]) / GIB,
+        activations=activations / GIB,
+        logits=logits / GIB,
+        buffers=buffers / GIB,
+        transient=transient / GIB,
+        reserved_gap=float(figures.reserved[row] - allocated) / GIB,
+        context=float(figures.device[row] - figures.reserved[row]) / GIB,
+        total=float(figures.device[row]) / GIB,
     )
 
 
-def _moment(figures: _Figures, phase: int, i: int) -> Moment:
-    """The highest moment of a phase at row i."""
-    if phase == 1:
+def _moment(figures: _Figures, phase: str, row: int) -> Moment:
+    """The highest moment of a phase."""
+    if phase == "reduction":
         return figures.peaks.reduction
-    if phase == 2:
+    if phase == "optimizer":
         return figures.peaks.optimizer
-    return max(figures.peaks.forward_backward, key=lambda m: float(m.total[i]))
+    return max(figures.peaks.forward_backward, key=lambda m: float(m.total[row]))

@@ -124,7 +124,9 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
         step=step,
         moments=np.where(plain, 0.0, 8.0 * share),
         contiguous=np.where(
-            plain, 0.5 * step, 8.0 * share + step + np.where(bf16_class & (accumulated > w), reduction, 0.0)
+            plain,
+            np.where(c.engine, 1.0, 0.5) * step,
+            8.0 * share + step + np.where(bf16_class & (accumulated > w), reduction, 0.0),
         ),
         initialisation=start,
     )

@@ -14,7 +14,7 @@ import numpy as np
 from gpt_tune.memory.activations import LayerBytes, layer_bytes
 from gpt_tune.memory.columns import Bools, Columns, Floats
 from gpt_tune.memory.optimizers import States, states
-from gpt_tune.memory.setup import Setup
+from gpt_tune.memory.setup import MEGATRON_DEEPSPEED, MEGATRON_LM, Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _ends(setup: Setup, c: Columns, s: States) -> Ends:
     kept = np.where(c.engine & ~c.fp32, single * buffers, 0.0)
     hidden = c.tokens * model.hidden * c.replicated
     if setup.fused_loss:
-        forward = backward = logits + np.maximum(single - logits, 0.0)
+        forward = backward = logits + single
     else:
         # Engine: old fp32 logits, 16-bit ones, new fp32 ones; else 16-bit, fp32 and the softmax of them,
         # and with Ulysses the log of that too.
@@ -114,9 +114,9 @@ def _ends(setup: Setup, c: Columns, s: States) -> Ends:
 
 def _fixed_buffers(setup: Setup, c: Columns) -> Floats:
     """Library workspaces, the causal mask, and Megatron's global score buffer of unfused attention."""
-    mask = 2.0 * float(setup.seq_length) ** 2 if setup.has_score_buffer else 0.0
+    mask = np.where(c.flash & ~setup.deepspeed, 0.0, 2.0 * float(setup.seq_length) ** 2)
     scores = np.where(
-        c.flash | (not setup.has_score_buffer),
+        c.flash | (setup.trainer.name not in (MEGATRON_DEEPSPEED, MEGATRON_LM)),
         0.0,
         c.width * c.tokens * (c.sequence * c.context) * setup.model.heads / c.tensor_parallel,
     )

@@ -61,11 +61,6 @@ class Setup:
         """
         return 1.0 if self.dropout > 0 or self.trainer.name == MEGATRON_DEEPSPEED else 0.0
 
-    @property
-    def has_score_buffer(self) -> bool:
-        """Megatron's core attention writes scores into a global buffer that is never freed."""
-        return self.trainer.name != FSDP
-
 
 def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions, hopper: bool) -> Setup:
     """The facts of one estimate; dropout and accumulation follow the trainer's defaults where it says nothing."""

@@ -1,4 +1,8 @@
-"""Owns how far a prediction may be off: the interval and the probability of running out of memory."""
+"""Owns how far a prediction may be off: the interval and the probability of running out of memory.
+
+Measured over predicted device memory is taken as log-normal around 1. Over the runs in hand (139 of four
+kinds, no constant fitted) the 5th and 95th percentiles of its logarithm are -0.10 and +0.09.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,33 @@ import numpy as np
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.memory.columns import Floats
 
-DEFAULT_RELATIVE_ERROR = 0.08
+# Standard deviation of log(measured / predicted) without a calibration.
+DEFAULT_ERROR = 0.06
+# A calibration cannot promise more than repeats of a layout at other shapes allow.
+SMALLEST_ERROR = 0.02
 Z90 = 1.6448536269514722  # a standard normal lies within +- this with probability 90 %
 
 
 def interval(device: Floats, calibration: Calibration | None) -> tuple[Floats, Floats]:
     """Bounds that hold 90 % of runs."""
-    spread = Z90 * _sigma(calibration)
-    return device * np.exp(-spread), device * np.exp(spread)
+    factor = np.exp(Z90 * _sigma(calibration))
+    return device / factor, device * factor
 
 
-def oom_probability(device: Floats, limit: float, calibration: Calibration | None) -> Floats:
-    """Chance that device memory exceeds `limit`, residuals taken as log-normal."""
-    z = np.log(device / limit) / _sigma(calibration)
+def oom_probability(firm: Floats, limit: float, calibration: Calibration | None) -> Floats:
+    """Chance that a run fails for lack of memory.
+
+    firm: what cannot be given back when an allocation fails, same unit as limit: allocated memory, context
+    and the part of the reserved gap that stays. PyTorch frees whole cached blocks before it gives up.
+    """
+    z = np.log(np.maximum(firm, 1e-9) / limit) / _sigma(calibration)
     return _normal_cdf(z)
 
 
 def _sigma(calibration: Calibration | None) -> float:
-    error = calibration.memory_error if calibration is not None else None
-    return max(error if error is not None else DEFAULT_RELATIVE_ERROR, 0.01)
+    if calibration is None or calibration.memory_error is None:
+        return DEFAULT_ERROR
+    return max(calibration.memory_error, SMALLEST_ERROR)
 
 
 def _normal_cdf(z: Floats) -> Floats:

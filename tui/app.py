@@ -49,7 +49,7 @@ def make_screen(name: str, *arguments: Any) -> Screen[None]:
     return screen
 
 
-class GptTune(Drafting, Poller, Tasks, App[int]):
+class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
     """The wizard. Screens read the draft and change it through `put`; the engine decides everything."""
 
     TITLE = "gpt-tune"
@@ -61,9 +61,10 @@ class GptTune(Drafting, Poller, Tasks, App[int]):
         Binding("ctrl+t", "next_theme", "Theme", show=False, id="theme"),
     ]
 
-    def __init__(self, engine: Engine | None = None) -> None:
+    def __init__(self, engine: Engine | None = None, profile: str | None = None) -> None:
         super().__init__()
         self.engine = engine or Engine()
+        self._profile = profile
         self.typed = {}
         self._asked_to_leave = 0.0
         for theme in OURS:
@@ -80,6 +81,8 @@ class GptTune(Drafting, Poller, Tasks, App[int]):
 
     def on_mount(self) -> None:
         self.start_polling()
+        if self._profile:
+            self.begin_from_profile(self._profile)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Quit", "Leave gpt-tune; running jobs go on", self.action_quit)
@@ -96,6 +99,13 @@ class GptTune(Drafting, Poller, Tasks, App[int]):
         """Start the wizard with a draft; keep: it is the one at hand, with what was typed."""
         self.set_draft(draft, fresh=not keep)
         self.open("cluster")
+
+    def begin_from_profile(self, name: str) -> None:
+        """Start the wizard with the choices of a profile (a name or a file)."""
+        engine = self.engine
+        self.run_task(
+            "profile", lambda: engine.choices.start(engine.profiles.load(name), base=name), self.begin
+        )
 
     def next_step(self, after: str) -> None:
         """Open the wizard's next step that asks anything."""
@@ -153,17 +163,11 @@ class GptTune(Drafting, Poller, Tasks, App[int]):
 
     def begin_from_run(self, record: RunRecord) -> None:
         """Start the wizard with the choices of a run."""
-        choices = self.engine.choices
-        self.run_task("from-run", lambda: choices.from_run(record), self.begin)
+        self.run_task("from-run", lambda: self.engine.draft_of_run(record), self.begin)
 
     def save_run(self, record: RunRecord) -> None:
         """Save a run's choices as a profile."""
-        choices = self.engine.choices
-
-        def ask(draft: Draft) -> None:
-            self.ask_profile_name(draft)
-
-        self.run_task("from-run", lambda: choices.from_run(record), ask)
+        self.run_task("from-run", lambda: self.engine.draft_of_run(record), self.ask_profile_name)
 
     def task_failed(self, error: UserError) -> None:
         self.notify(str(error), severity="error", markup=False, timeout=10)
@@ -188,6 +192,6 @@ class GptTune(Drafting, Poller, Tasks, App[int]):
             )
 
 
-def run_wizard() -> int:
-    """Open the wizard; the exit code of the command."""
-    return GptTune().run() or 0
+def run_wizard(profile: str | None = None) -> int:
+    """Open the wizard, with a profile's choices when one is named; the exit code of the command."""
+    return GptTune(profile=profile).run() or 0

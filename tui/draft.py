@@ -39,6 +39,11 @@ class Drafting:
         if fresh:
             self.typed.clear()
 
+    def drop_draft(self) -> None:
+        """Forget the draft: it has become a run."""
+        self._draft = None
+        self.typed.clear()
+
     def steps(self) -> Sequence[Step]:
         return self.engine.choices.steps(self.draft)  # type: ignore[no-any-return]
 

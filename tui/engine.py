@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
     from gpt_tune.schedulers.base import JobStatus
+    from gpt_tune.workflows.draft import Draft
     from gpt_tune.workflows.watch import Watch
     from tui.poller import Answer
 
@@ -56,6 +57,12 @@ class Engine:
     def runs(self) -> list[RunRecord]:
         """Runs as the ledger knows them, newest first; nothing is asked."""
         return self.ledger.runs(limit=RUNS_SHOWN)  # type: ignore[no-any-return]
+
+    def draft_of_run(self, record: RunRecord) -> Draft:
+        """A new draft with the choices of a run."""
+        profile = self.choices.from_profile_text(record.profile, record.name)
+        draft: Draft = self.choices.start(profile, base=record.name)
+        return draft
 
     def ask_jobs(self, before: Sequence[RunRecord]) -> Answer:
         """Bring open runs up to date: one batched call for each cluster that has any."""

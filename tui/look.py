@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpt_tune.errors import UserError
+from tui.states import ago
 from tui.widgets.paint import Line
 from tui.widgets.words import plural
 
 if TYPE_CHECKING:
+    from gpt_tune.ledger.record import RunRecord
     from gpt_tune.workflows.draft import Draft
     from tui.engine import Engine
 
@@ -24,21 +28,26 @@ class Found:
 
 
 def look(engine: Engine, unfinished: Draft | None) -> Found:
-    """Everything the first screen says. Slow parts first fail soft: a missing Slurm is a fact, not an error."""
+    """Everything the first screen says. A cluster that does not answer is said, not raised."""
     fresh = _loaded(engine, engine.choices.start())
-    words: dict[str, str] = {}
-    words["clusters"] = ", ".join(fresh.clusters) or "none found"
-    words["profiles"] = plural(len(engine.profiles.names()), "profile")
+    runs = engine.runs()
+    words = {
+        "clusters": ", ".join(fresh.clusters) or "none found",
+        "profiles": plural(len(engine.profiles.names()), "profile"),
+    }
     last = unfinished
     if last is not None:
         words["last"] = _draft_words(engine, last)
+    elif runs:
+        last = _again(engine, runs[0])
+        words["last"] = f"with the choices of {runs[0].name}, {ago(runs[0].created_at)}"
+    if runs:
+        words["runs"] = _run_words(runs)
     return Found(fresh, last, words, _here(fresh))
 
 
 def _loaded(engine: Engine, draft: Draft) -> Draft:
     """The draft with its cluster looked at, so that the first step need not wait; as it was if that fails."""
-    from gpt_tune.errors import UserError
-
     name = engine.choices.needs_cluster(draft)
     try:
         return engine.choices.load_cluster(draft, name) if name else draft  # type: ignore[no-any-return]
@@ -46,21 +55,35 @@ def _loaded(engine: Engine, draft: Draft) -> Draft:
         return draft  # the cluster step asks again, and says what is wrong
 
 
+def _again(engine: Engine, record: RunRecord) -> Draft | None:
+    try:
+        return engine.draft_of_run(record)
+    except UserError:
+        return None  # the profile it was made from is of another version
+
+
 def _draft_words(engine: Engine, draft: Draft) -> str:
     return "unfinished: " + ", ".join(words for _, words in engine.choices.summary(draft).parts[:3])
 
 
+def _run_words(runs: Sequence[RunRecord]) -> str:
+    live = [r for r in runs if r.active]
+    ended = plural(len(runs) - len(live), "ended", "ended")
+    if not live:
+        return f"none live, {ended}"
+    return f"{len(live)} live ({live[0].name} {live[0].state}{', …' if len(live) > 1 else ''}), {ended}"
+
+
 def _here(fresh: Draft) -> list[Line]:
+    """What there is, and one suggested next step."""
     slurm = [name for name in fresh.clusters if name != "local"]
+    check = "Enter starts a one-minute check: real training, log and charts."
     if slurm:
-        return [
-            [("Here  ", "muted"), (f"Slurm cluster {', '.join(slurm)}, and this machine.", "")],
-            [("Next  ", "muted"), ("Enter starts a new run; every question has an answer filled in.", "")],
-        ]
-    return [
-        [("Here  ", "muted"), ("no Slurm; jobs run on this machine.", "")],
-        [
-            ("Next  ", "muted"),
-            ("Enter starts with a one-minute check run: real training, real log, live charts.", ""),
-        ],
-    ]
+        here, then = (
+            f"Slurm cluster {', '.join(slurm)}.",
+            "Enter starts a new run; every answer is filled in.",
+        )
+    else:
+        here, then = "no Slurm: jobs run on this machine.", check
+    trouble: list[Line] = [[("!     ", "bad"), (fresh.trouble, "bad")]] if fresh.trouble else []
+    return [[("Here  ", "muted"), (here, "")], *trouble, [("Next  ", "muted"), (then, "")]]

@@ -92,7 +92,7 @@ def scene_of(watch: Watch, update: WatchUpdate, record: Any, reason: str) -> Sce
     return Scene(
         job=_job(update, record),
         note=_note(update, reason),
-        stats=[_stats(watch, update)],
+        stats=[_stats(watch, update, record.gpus)],
         state=update.state,
         ended=update.ended or update.state in ENDED,
         all_steps=update.pace.iteration is not None and update.pace.iteration == update.pace.total_iterations,
@@ -147,7 +147,7 @@ def _note(update: WatchUpdate, reason: str) -> Line:
     return []
 
 
-def _stats(watch: Watch, update: WatchUpdate) -> Line:
+def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
     pace, last, expected = update.pace, update.last_step, watch.prediction
     parts: list[tuple[str, str]] = []
     if last is not None and last.loss is not None:
@@ -166,7 +166,7 @@ def _stats(watch: Watch, update: WatchUpdate) -> Line:
         parts.append(("memory", f"{pace.max_reserved_gib:.0f} GiB{said}"))
     if last is not None and last.tokens_per_second_per_gpu is not None:
         parts.append(("tokens/s", f"{last.tokens_per_second_per_gpu:,.0f}"))
-    if pace.gpu_hours is not None and pace.gpus:
+    if pace.gpu_hours is not None and gpus:
         total = f" of {pace.gpu_hours_total:,.1f}" if pace.gpu_hours_total else ""
         parts.append(("GPU-hours", f"{pace.gpu_hours:,.1f}{total}"))
     line: list[Span] = []

@@ -44,5 +44,5 @@ def test_no_known_limit_draws_no_mark() -> None:
 
 def test_legend_leaves_out_what_is_zero() -> None:
     said = text_of(legend([Part("compute", 2.6, "c"), Part("expert", 0.0, "e")], " s"))
-    assert "compute 2.60" in said
+    assert "compute\u00a02.6" in said
     assert "expert" not in said

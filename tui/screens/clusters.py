@@ -38,6 +38,7 @@ class Clusters(Tasks, Page):
     Clusters > #said { height: auto; max-height: 6; margin: 1 1 0 1; }
     Clusters > #parts { margin: 1 0; }
     """
+    KEY_WORDS: ClassVar[dict[str, str]] = {"choose": ""}  # there is nothing to choose here
     HELP_TEXT = "Partitions with their free and total GPUs. Each cluster is asked once; r asks again."
 
     def path(self) -> Line:

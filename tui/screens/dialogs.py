@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
@@ -30,7 +30,7 @@ BOX = """
 class Help(ModalScreen[None]):
     """Every key of the screen below, from the same bindings as the footer, and what the screen is for."""
 
-    DEFAULT_CSS = "Help {" + BOX + " & Lines { max-height: 100%; } }"
+    DEFAULT_CSS = "Help {" + BOX + " & VerticalScroll { height: auto; max-height: 100%; } }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,question_mark,f1,enter,q", "dismiss", "Close", key_display="Esc"),
         Binding("down", "scroll(1)", "Down", show=False),
@@ -39,34 +39,51 @@ class Help(ModalScreen[None]):
 
     def __init__(self, below: Screen[object], text: str) -> None:
         super().__init__()
-        self._lines = help_lines(below, text)
+        self._text = text
+        self._keys = key_lines(below)
 
     def compose(self) -> ComposeResult:
-        with Vertical():
-            yield Lines(self._lines, indent=14)
+        with Vertical(), VerticalScroll(can_focus=False):
+            if self._text:
+                yield Lines([*([(part, "")] for part in self._text.split("\n")), []])
+            yield Lines(self._keys, indent=14)
         yield KeyBar()
 
     def action_scroll(self, by: int) -> None:
-        self.query_one(Lines).scroll_relative(y=by, animate=False)
+        self.query_one(VerticalScroll).scroll_relative(y=by, animate=False)
 
 
-def help_lines(screen: Screen[object], text: str) -> list[Line]:
-    """The text, then one line a binding: key, what it does."""
-    lines: list[Line] = [[(part, "")] for part in text.strip().split("\n")] if text else []
-    lines += [[], [("Keys here", "strong")]] if lines else [[("Keys here", "strong")]]
-    seen: set[str] = set()
+# Movements everybody tries without being told.
+_OBVIOUS = (
+    "scroll_",
+    "page_",
+    "screen.",
+    "app.focus",
+    "cursor_",
+    "delete_",
+    "copy",
+    "cut",
+    "paste",
+    "home",
+    "end",
+)
+
+
+def key_lines(screen: Screen[object]) -> list[Line]:
+    """One line a binding: key, what it does; those of the footer first."""
+    found: dict[str, tuple[bool, str, str]] = {}
     for _, binding, enabled, _ in screen.active_bindings.values():
-        if binding.action in seen or not enabled or binding.system or not binding.description:
-            continue
-        seen.add(binding.action)
-        lines.append(
-            [(f"{key_words(screen.app, binding):>12}  ", "key"), (binding.tooltip or binding.description, "")]
-        )
-    lines.append(
-        [(f"{'^p':>12}  ", "key"), ("Command palette: everything that can be done here, by name", "")]
-    )
-    lines.append([(f"{'Ctrl+C':>12}  ", "key"), ("Quit; running jobs go on", "")])
-    return lines
+        if enabled and binding.description and not binding.system and not binding.action.startswith(_OBVIOUS):
+            what = binding.tooltip or binding.description
+            found.setdefault(binding.action, (not binding.show, key_words(screen.app, binding), what))
+    listed = sorted(found.values(), key=lambda item: item[0])
+    always = [
+        ("^p", "Everything that can be done here, by name"),
+        ("^t", "Next colour theme"),
+        ("Ctrl+C", "Quit; running jobs go on"),
+    ]
+    pairs = [(key, what) for _, key, what in listed if key not in ("^t",)] + always
+    return [[(f"{key:>12}  ", "key"), (what, "")] for key, what in pairs]
 
 
 class Confirm(ModalScreen[bool]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -12,6 +12,9 @@ from textual.containers import VerticalScroll
 from tui.screens.step import StepPage
 from tui.widgets.fields import FieldLike, FieldRow, Form, help_lines
 from tui.widgets.lines import Lines
+
+if TYPE_CHECKING:
+    from gpt_tune.workflows.draft import Draft
 
 
 class FormStep(StepPage):
@@ -116,6 +119,16 @@ class SiteStep(FormStep):
     step = "site"
     question = "This cluster, once: where do runs live, and how are jobs accounted?"
     HELP_TEXT = "Asked once for each cluster and kept. What could be found out is filled in already."
+
+    def action_next(self) -> None:
+        """Keep the site for this cluster, then go on."""
+        if self.ready():
+            save, draft = self.tune.engine.choices.save_site, self.tune.draft
+            self.run_task("save-site", lambda: save(draft), self._saved)
+
+    def _saved(self, draft: Draft) -> None:
+        self.tune.set_draft(draft)
+        self.tune.next_step(self.step)
 
 
 class GpusStep(FormStep):

@@ -73,7 +73,7 @@ class PlanStep(StepPage):
         yield RowList(COLUMNS, id="plans", empty="searching…")
         yield Knobs(id="knobs")
         with Horizontal(id="below"):
-            yield Lines(id="detail", indent=8)
+            yield Lines(id="detail", indent=8, focusable=True)
             yield RowList(REJECTED_COLUMNS, id="rejected", empty="nothing was rejected")
 
     def on_mount(self) -> None:
@@ -158,7 +158,7 @@ class PlanStep(StepPage):
         plan, width = self.current(), max(panel.size.width, 40)
         if self.query_one("#knobs").has_focus and self._trial is not None:
             self._show_trial(panel, width)
-        elif plan is None:
+        elif plan is None or self.has_class("-rejected"):
             self._show_rejected_detail(panel)
         elif self._marked is not None and self._marked is not plan:
             panel.show(
@@ -187,7 +187,8 @@ class PlanStep(StepPage):
     def _highlighted(self, event: RowList.Highlighted) -> None:
         event.stop()
         if event.rows.id == "rejected":
-            self._show_rejected_detail(self.query_one("#detail", Lines))
+            if event.rows.has_focus:
+                self._show_rejected_detail(self.query_one("#detail", Lines))
         else:
             self._show_detail()
 

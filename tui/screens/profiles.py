@@ -58,17 +58,7 @@ class Profiles(Tasks, Page):
     @on(RowList.Chosen)
     def _chosen(self, event: RowList.Chosen) -> None:
         event.stop()
-        engine, name = self.tune.engine, event.key
-        self.query_one("#said", Lines).say(f"Opening {name}…", "muted")
-
-        def start() -> Any:
-            return engine.choices.start(engine.profiles.load(name), base=name)
-
-        self.run_task("start", start, self._started)
-
-    def _started(self, draft: Any) -> None:
-        self.query_one("#said", Lines).say("")
-        self.tune.begin(draft)
+        self.tune.begin_from_profile(event.key)
 
     def action_remove(self) -> None:
         name = self.query_one("#list", RowList).key

@@ -14,6 +14,7 @@ from tui.widgets.fileview import FileView
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
 from tui.widgets.tabs import TabRow
+from tui.widgets.words import plural
 
 if TYPE_CHECKING:
     from gpt_tune.errors import UserError
@@ -30,8 +31,6 @@ class ReviewStep(StepPage):
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Submit", id="submit"),
-        Binding("left", "file(-1)", "File", key_display="←→"),
-        Binding("right,tab", "file(1)", "Next file", show=False),
         Binding("d", "dry_run", "Dry run", tooltip="Say what submitting would do, and do nothing"),
         Binding("s", "save_profile", "Save profile", show=False),
     ]
@@ -71,9 +70,9 @@ class ReviewStep(StepPage):
 
     def _written(self, preview: Any) -> None:
         self._preview = preview
-        files = [preview.rendered.script] + [
-            f.path for f in preview.rendered.files if f.path != preview.rendered.script
-        ]
+        files = sorted(
+            (f.path for f in preview.rendered.files), key=lambda path: _place(path, preview.rendered.script)
+        )
         self.query_one("#tabs", TabRow).show_names(files)
         self._show_file(files[0])
         self.query_one("#cost", Lines).show(self._cost_lines())
@@ -82,11 +81,9 @@ class ReviewStep(StepPage):
     def _cost_lines(self) -> list[Line]:
         spec = self._preview.spec
         where = self.tune.draft.cluster_name or "planning only"
-        size = (
-            f"{spec.gpus} GPUs on {spec.nodes} node{'s' if spec.nodes > 1 else ''}"
-            if spec.gpus_per_node
-            else "no GPUs"
-        )
+        tasks = spec.nodes * spec.tasks_per_node
+        what = plural(spec.gpus, "GPU") if spec.gpus else plural(tasks, "process", "processes")
+        size = f"{what} on {plural(spec.nodes, 'node')}"
         hours = self._preview.gpu_hours
         cost = f"costs {hours:,.1f} GPU-hours" if hours else "costs no GPU-hours"
         total = self._preview.rendered.prediction.total_steps
@@ -123,6 +120,7 @@ class ReviewStep(StepPage):
             self.run_task("submit", lambda: launch.launch_draft(draft), self._submitted)
 
     def _submitted(self, record: Any) -> None:
+        self.tune.drop_draft()
         self.tune.go_home()
         self.tune.open("monitor", record)
 
@@ -132,19 +130,10 @@ class ReviewStep(StepPage):
             return
         spec, rendered = self._preview.spec, self._preview.rendered
         size = sum(len(f.content) for f in rendered.files)
-        how = "sbatch" if spec.scheduler == "slurm" else "bash, detached,"
-        self.query_one("#help", Lines).show(
-            [
-                [
-                    ("Dry run: ", "strong"),
-                    (f"would write {len(rendered.files)} files ({size:,} bytes) to {spec.run_dir}", ""),
-                ],
-                [
-                    ("         ", ""),
-                    (f"and start {rendered.script} with {how} as run {spec.run_id}. Nothing was done.", ""),
-                ],
-            ]
-        )
+        how = "sbatch" if spec.scheduler == "slurm" else "bash, detached"
+        would = f"would write {len(rendered.files)} files ({size:,} bytes) to {spec.run_dir} and start"
+        text = f"{would} {rendered.script} with {how}. Nothing was done."
+        self.query_one("#help", Lines).show([[("Dry run: ", "strong"), (text, "")]])
 
     def task_failed(self, error: UserError) -> None:
         self.query_one("#help", Lines).show([[("! ", "bad"), (error.message, "bad")], [(error.hint, "")]])
@@ -152,3 +141,14 @@ class ReviewStep(StepPage):
     def _block(self, text: str, hint: str) -> None:
         self._blocked = [("! ", "bad"), (text, "bad"), (f" {hint}", "")]
         self.query_one("#help", Lines).show([self._blocked])
+
+
+def _place(path: str, script: str) -> tuple[int, str]:
+    """The job script first, then what is read, then what belongs to the trainer."""
+    kinds = (
+        path == script,
+        path.endswith(".md"),
+        path.endswith((".json", ".toml", ".yaml")),
+        "/" not in path,
+    )
+    return kinds.index(True) if True in kinds else len(kinds), path

@@ -49,16 +49,23 @@ def stacked(parts: Sequence[Part], cells: int, whole: float | None = None, lette
 
 
 def legend(parts: Sequence[Part], unit: str, letters: bool = False) -> Line:
-    """`█ compute 2.6 s  █ bubble 0.4 s`: biggest first are not needed, the order is the bar's."""
+    """`█ compute 2.6  █ bubble 0.4 s`, in the bar's order; what is under 0.5 % of the whole is left out."""
+    whole = sum(p.value for p in parts)
     line: list[Span] = []
     for i, part in enumerate(parts):
-        if part.value > 0:
+        if part.value > 0.005 * whole:
             line += [
                 (part.letter if letters else FULL, f"part-{i % 8}"),
-                (f" {part.name} {three(part.value)} ", ""),
-                (" ", ""),
+                (f"\u00a0{part.name}\u00a0{two(part.value)}  ", ""),
             ]
-    return [*line[:-1], (unit, "muted")] if line else []
+    return [*line, (unit, "muted")] if line else []
+
+
+def two(value: float) -> str:
+    """Two significant figures below 100, whole numbers above: 7.1, 0.64, 132."""
+    return (
+        f"{value:.0f}" if value >= 10 else three(value)[:-1].rstrip(".") if value >= 0.001 else three(value)
+    )
 
 
 def against_limit(

@@ -109,7 +109,7 @@ class FieldRow(Horizontal):
     FieldRow > .field-label { width: 22; }
     FieldRow > Entry, FieldRow > Choice { width: 32; margin: 0 1 0 0; }
     FieldRow > .field-note { width: 1fr; }
-    FieldRow:focus-within > .field-label { text-style: bold; color: $foreground; }
+    FieldRow.-here > .field-label { text-style: bold; color: $foreground; }
     .-wide FieldRow > .field-label { width: 28; }
     .-wide FieldRow > Entry, .-wide FieldRow > Choice { width: 48; }
     """
@@ -203,6 +203,8 @@ class Form(VerticalScroll, can_focus=False):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         row = event.widget.parent
+        for other in self.query(FieldRow):
+            other.set_class(other is row, "-here")
         if isinstance(row, FieldRow):
             self.scroll_to_widget(row, animate=False)
             self.post_message(self.Focused(row))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui.widgets.paint import Line, Painted, Span
+from tui.widgets.paint import Line, Painted, Span, clean
 
+MAX_LINES = 5_000
+MAX_CHARACTERS = 2_000  # of one line
 _JSON_KEY = re.compile(r'^(\s*)("[^"]*")(\s*:\s*)(.*)$')
 _ASSIGN = re.compile(r"^(\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_]*)(=)(.*)$")
 
@@ -37,13 +40,18 @@ def highlight(path: str, text: str) -> Line:
     return [(text, "")]
 
 
+NUMBER = 5  # cells for the line number
+
+
 class FileView(Painted, ScrollView, can_focus=True):
-    """The text of one file."""
+    """The text of one file; long lines go on below, without a number."""
 
     DEFAULT_CSS = """
     FileView { height: 1fr; background: transparent; scrollbar-size: 1 1; overflow-x: hidden; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "screen.file(-1)", "File", key_display="←→"),
+        Binding("right,tab", "screen.file(1)", "Next file", show=False),
         Binding("up", "scroll_up", "Scroll", key_display="↑↓"),
         Binding("down", "scroll_down", "Down", show=False),
     ]
@@ -52,6 +60,8 @@ class FileView(Painted, ScrollView, can_focus=True):
         super().__init__(id=id)
         self._path = ""
         self._lines: list[str] = []
+        self._rows: list[tuple[str, str]] = []  # number or "", text
+        self._folded_at = 0
 
     @property
     def plain(self) -> str:
@@ -60,15 +70,32 @@ class FileView(Painted, ScrollView, can_focus=True):
     def show_file(self, path: str, content: bytes) -> None:
         """Show another file from its top."""
         self._path = path
-        self._lines = [line[:2000] for line in content.decode("utf-8", "replace").split("\n")]
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._lines))
+        self._lines = content.decode("utf-8", "replace").split("\n")[:MAX_LINES]
+        self._folded_at = 0
+        self._fold()
         self.scroll_to(y=0, animate=False, force=True, immediate=True)
         self.refresh()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fold()
+
+    def _fold(self) -> None:
+        width = max(self.scrollable_content_region.width - NUMBER, 10)
+        if width == self._folded_at:
+            return
+        self._folded_at = width
+        self._rows = []
+        for number, line in enumerate(self._lines, start=1):
+            text = clean(line[:MAX_CHARACTERS])
+            pieces = [text[i : i + width] for i in range(0, len(text), width)] or [""]
+            self._rows += [(str(number) if i == 0 else "", piece) for i, piece in enumerate(pieces)]
+        self.virtual_size = Size(width + NUMBER, len(self._rows))
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         row = y + round(self.scroll_offset.y)
-        if row >= len(self._lines):
+        if row >= len(self._rows):
             return self.paint([], width)
-        number: Span = (f"{row + 1:>4} ", "muted")
-        return self.paint([number, *highlight(self._path, self._lines[row])], width)
+        number, text = self._rows[row]
+        head: Span = (f"{number:>{NUMBER - 1}} ", "muted")
+        return self.paint([head, *highlight(self._path, text)], width)

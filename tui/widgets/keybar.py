@@ -20,7 +20,7 @@ SHORT = {
 }  # fmt: skip
 
 
-_ORDER = {"Enter": -2, "↑↓": -1, "←→": -1, "Esc": 1, "?": 2}  # what goes on comes first, help last
+_ORDER = {"Enter": -2, "↑↓": -1, "←→": -1, "f2": 0.5, "Esc": 1, "?": 2}  # what goes on comes first, help last
 
 
 def key_words(app: App[object], binding: Binding) -> str:
@@ -54,10 +54,11 @@ class KeyBar(Painted):
         items = [
             (key_words(self.app, b), words.get(b.action, b.description), b.key)
             for b in shown_bindings(self.screen)
+            if words.get(b.action, b.description)
         ]
         items.sort(key=lambda item: _ORDER.get(item[0], 0))
         while len(items) > 1 and sum(len(k) + len(w) + 3 for k, w, _ in items) - 2 > self.size.width:
-            spare = [i for i, item in enumerate(items) if _ORDER.get(item[0], 0) == 0]
+            spare = [i for i, item in enumerate(items) if 0 <= _ORDER.get(item[0], 0) < 1]
             items.pop(spare[-1] if spare else -2)
         return items
 

@@ -24,10 +24,13 @@ class Lines(Painted, ScrollView, can_focus=False):
         lines: Sequence[Line] = (),
         *,
         indent: int = 0,
+        focusable: bool = False,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
+        """focusable: the keyboard can reach it, to scroll what does not fit."""
         super().__init__(id=id, classes=classes)
+        self.can_focus = focusable
         self._source: list[Line] = list(lines)
         self._rows: list[Line] = []
         self._indent = indent

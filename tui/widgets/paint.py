@@ -6,6 +6,7 @@ Whatever comes from a user, a log or a cluster passes `clean`, so no control seq
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -24,6 +25,8 @@ _TABLE: dict[int, str | None] = {
     0x09: "    ",
     **dict.fromkeys(_HIDDEN),
 }
+
+_PARTS = re.compile(r"[^ ]* +|[^ ]+")  # words with the blanks after them
 
 ROLES = (
     "muted", "good", "warn", "bad", "accent", "strong", "head", "key", "cursor", "idle-cursor", "match",
@@ -79,33 +82,45 @@ def wrap(line: Line, width: int, indent: int = 0) -> list[list[Span]]:
         return [fit(line, max(width, 0))]
     rows: list[list[Span]] = [[]]
     used = 0
-    for text, role in line:
-        for word in _words(clean(text)):
-            size = cell_len(word)
-            if used + len(word.rstrip()) > width and used > indent:
-                rows.append([(" " * indent, "")])
-                used, word = indent, word.lstrip()
-                size = cell_len(word)
-            while size > width - indent and used + size > width:
-                head = set_cell_size(word, width - used).rstrip()
-                rows[-1].append((head, role))
-                rows.append([(" " * indent, "")])
-                word, used = word[len(head) :], indent
-                size = cell_len(word)
-            rows[-1].append((word, role))
-            used += size
+    for word in _words(line):
+        size = line_width(word)
+        if used + len(text_of(word).rstrip()) > width and used > indent:
+            rows.append([(" " * indent, "")])
+            used = indent
+        while used + size > width and size > width - indent:
+            head, word = _split(word, width - used)
+            rows[-1] += head
+            rows.append([(" " * indent, "")])
+            used, size = indent, line_width(word)
+        rows[-1] += word
+        used += size
     return rows
 
 
-def _words(text: str) -> Iterable[str]:
-    start = 0
-    while start < len(text):
-        stop = text.find(" ", start)
-        while 0 <= stop < len(text) - 1 and text[stop + 1] == " ":
-            stop += 1
-        stop = len(text) if stop < 0 else stop + 1
-        yield text[start:stop]
-        start = stop
+def _words(line: Line) -> Iterable[list[Span]]:
+    """Pieces that must not be broken, each with the blanks after it. A piece may cross spans."""
+    word: list[Span] = []
+    for text, role in line:
+        for part in _PARTS.findall(clean(text)):
+            word.append((part, role))
+            if part.endswith(" "):
+                yield word
+                word = []
+    if word:
+        yield word
+
+
+def _split(word: list[Span], cells: int) -> tuple[list[Span], list[Span]]:
+    """A word cut after at most `cells` cells, and at least one character."""
+    head: list[Span] = []
+    for i, (text, role) in enumerate(word):
+        size = cell_len(text)
+        if size > cells:
+            kept = set_cell_size(text, cells).rstrip() or ("" if head else text[0])
+            return [*head, (kept, role)], [(text[len(kept) :], role), *word[i + 1 :]]
+        head.append((text, role))
+        cells -= size
+    return head, []
 
 
 class Painted(Widget):
@@ -126,19 +141,20 @@ class Painted(Widget):
         & > .painted--idle-cursor { background: $surface-lighten-2; }
         & > .painted--match { background: $warning; color: $background; }
         & > .painted--part-0 { color: $primary; }
-        & > .painted--part-1 { color: $warning; }
+        & > .painted--part-1 { color: $accent; }
         & > .painted--part-2 { color: $success; }
         & > .painted--part-3 { color: $secondary; }
-        & > .painted--part-4 { color: $accent; }
+        & > .painted--part-4 { color: $foreground 40%; }
         & > .painted--part-5 { color: $error; }
         & > .painted--part-6 { color: $primary-lighten-2; }
-        & > .painted--part-7 { color: $foreground 62%; }
+        & > .painted--part-7 { color: $secondary-lighten-2; }
         & > .painted--unsure { color: $foreground 45%; }
         &:ansi {
             & > .painted--muted { color: ansi_default; text-style: dim; }
             & > .painted--head { color: ansi_default; text-style: bold; }
             & > .painted--unsure { color: ansi_default; text-style: dim; }
-            & > .painted--part-7 { color: ansi_default; }
+            & > .painted--part-4 { color: ansi_bright_black; }
+            & > .painted--part-7 { color: ansi_bright_magenta; }
             & > .painted--part-6 { color: ansi_bright_blue; }
             & > .painted--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
             & > .painted--idle-cursor { background: ansi_default; text-style: bold; }

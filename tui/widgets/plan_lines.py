@@ -8,7 +8,7 @@ from gpt_tune.layouts.layout import Layout, Recompute
 from gpt_tune.memory.types import MemoryEstimate, StageMemory
 from gpt_tune.planner.types import Plan, Problem, Rejected
 from gpt_tune.timing.types import StepEstimate
-from gpt_tune.words import percent_words, seconds_words
+from gpt_tune.words import percent_words
 from tui.widgets.bars import Part, against_limit, legend, stacked
 from tui.widgets.columns import Column
 from tui.widgets.knobs import Knob
@@ -60,6 +60,14 @@ def layout_words(layout: Layout) -> str:
     words += [f"VP {layout.virtual_pipeline}"] if layout.virtual_pipeline > 1 else []
     words += [f"ZeRO-{layout.zero_stage}", f"MBS {layout.micro_batch_size}"]
     return "  ".join([*words, f"recompute {recompute_words(layout.recompute)}"])
+
+
+def layout_letters(layout: Layout) -> str:
+    """A layout as short as it gets, for a table: `T2 P8 D4 Z1 M1 none`."""
+    more = f"C{layout.context_parallel} " if layout.context_parallel > 1 else ""
+    more += f"E{layout.expert_parallel} " if layout.expert_parallel > 1 else ""
+    head = f"T{layout.tensor_parallel} P{layout.pipeline_parallel} {more}D{layout.data_parallel}"
+    return f"{head} Z{layout.zero_stage} M{layout.micro_batch_size} {recompute_words(layout.recompute)}"
 
 
 def table_row(plan: Plan, key: str, mark: str = "") -> Row:
@@ -115,13 +123,12 @@ def detail(plan: Plan, width: int, letters: bool, every_stage: bool) -> list[Lin
 
 def _step_lines(step: StepEstimate, width: int, letters: bool) -> list[Line]:
     parts = step_parts(step)
-    span = f"{seconds_words(step.low)} to {seconds_words(step.high)}"
-    said = f"{seconds_words(step.seconds)}, {span} in 9 of 10 cases"
+    span = f"{three(step.low)} to {three(step.high)} s (9 of 10)"
     speed = f"{step.model_tflops:.0f} model TFLOPS, {step.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"
     return [
         [("step    ", "head"), *stacked(parts, max(width - 10, 10), letters=letters)],
         [("        ", ""), *legend(parts, "s", letters)],
-        [("        ", ""), (f"{said}; {speed}", "muted")],
+        [("        ", ""), (f"{span}; {speed}", "muted")],
     ]
 
 
@@ -170,14 +177,14 @@ def shown_stages(stages: Sequence[StageMemory], every: bool) -> list[StageMemory
 
 
 def _limit_words(memory: MemoryEstimate) -> Line:
-    span = f"{memory.device_gib:.0f} GiB, {memory.low_gib:.0f} to {memory.high_gib:.0f} in 9 of 10 cases"
+    span = f"{memory.low_gib:.0f} to {memory.high_gib:.0f} GiB (9 of 10)"
     if memory.limit_gib is None:
         return [(f"{span}; this GPU's memory is not known", "muted")]
     risk = memory.oom_probability or 0.0
     role = "bad" if risk > 0.5 else "warn" if risk > 0.2 else "muted"
     return [
         (f"{span}; ┃ limit {memory.limit_gib:.0f} GiB; ", "muted"),
-        (f"risk of running out {percent_words(risk)}", role),
+        (f"risk of OOM {percent_words(risk)}", role),
     ]
 
 
@@ -186,7 +193,7 @@ def rejected_rows(rejected: Sequence[Rejected]) -> list[Row]:
         Row(
             str(i),
             (
-                layout_words(r.layout),
+                layout_letters(r.layout),
                 [(r.text, ""), (f"  [{r.rule}]", "muted")],
                 [(f"→ {r.fix}" if r.fix else "", "good")],
             ),
@@ -263,7 +270,7 @@ def _compared_numbers(a: Plan, b: Plan) -> list[tuple[str, float, float, str]]:
 
 def _difference(v: float, w: float, unit: str) -> list[Span]:
     delta = w - v
-    share = f" ({100 * delta / v:+.0f} %)" if v else ""
+    share = f" ({100 * delta / v:+.0f} %)" if v and abs(delta / v) >= 0.005 else ""
     return [(f"   {delta:+.3g} {unit}{share}" if abs(delta) > 1e-9 else "   same", "muted")]
 
 

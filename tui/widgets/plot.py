@@ -123,6 +123,7 @@ def _build(
     figure.ruler("x").lim(first, last)
     figure.ruler("y").lim(low, high)
     marks = ticks(low, high, max(2, height // 3))
+    marks = marks if len(marks) > 1 else ticks(low, high, 2 * max(2, height // 3))
     figure.ruler("y").ticks(marks, labels(marks))
     x_marks = _x_ticks(first, last, width)
     figure.ruler("x").ticks(x_marks, [f"{x:,.0f}" for x in x_marks])

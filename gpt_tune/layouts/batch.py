@@ -55,6 +55,18 @@ class LayoutBatch:
             fusions=self.fusions,
         )
 
+    @classmethod
+    def join(cls, parts: Sequence[LayoutBatch]) -> LayoutBatch:
+        """Several batches, of equal fusions, as one."""
+        return cls(
+            **{
+                f.name: np.concatenate([getattr(p, f.name) for p in parts])
+                for f in fields(cls)
+                if f.name != "fusions"
+            },
+            fusions=parts[0].fusions,
+        )
+
     def row(self, i: int) -> Layout:
         """Layout number i."""
         return Layout(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,12 +58,14 @@ class Evaluator:
             self.oom_probability(batch)[0] <= LARGEST_OOM_PROBABILITY
         )
 
-    def memory(self, layout: Layout) -> MemoryEstimate:
-        """Memory of one layout, stage by stage."""
+    def memory(self, layouts: Sequence[Layout]) -> list[MemoryEstimate]:
+        """Memory of each layout, stage by stage."""
         r = self.request
-        return memory.estimate(r.model, r.node, r.trainer, layout, r.seq_length, self.calibration)
+        batch = LayoutBatch.of(layouts)
+        return memory.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
 
-    def step(self, layout: Layout) -> StepEstimate:
-        """Step time of one layout, part by part."""
+    def steps(self, layouts: Sequence[Layout]) -> list[StepEstimate]:
+        """Step time of each layout, part by part."""
         r = self.request
-        return timing.estimate(r.model, r.node, r.trainer, layout, r.seq_length, self.calibration)
+        batch = LayoutBatch.of(layouts)
+        return timing.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,13 +122,8 @@ def _with_block(batch: LayoutBatch, layers_per_chunk: Ints) -> LayoutBatch:
 
 
 def _both(a: Judged, b: Judged) -> Judged:
-    columns = {
-        f.name: np.concatenate([getattr(a.batch, f.name), getattr(b.batch, f.name)])
-        for f in fields(LayoutBatch)
-        if f.name != "fusions"
-    }
     return Judged(
-        LayoutBatch(**columns, fusions=a.batch.fusions),
+        LayoutBatch.join([a.batch, b.batch]),
         np.concatenate([a.breaks, b.breaks]),
         np.concatenate([a.first, b.first]),
         np.concatenate([a.legal, b.legal + len(a.batch)]),

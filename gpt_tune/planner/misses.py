@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from gpt_tune.layouts import legality
 from gpt_tune.layouts.batch import LayoutBatch
-from gpt_tune.layouts.layout import Layout, Recompute
+from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import LegalityRule
+from gpt_tune.planner import mend
 from gpt_tune.planner.build import default_layout
 from gpt_tune.planner.evaluate import LARGEST_OOM_PROBABILITY, Evaluator
 from gpt_tune.planner.judge import RULES, Judged, judge
@@ -101,18 +102,16 @@ def _varied(judged: Judged, rows: NDArray[np.intp]) -> list[int]:
 def _in_words(
     evaluator: Evaluator, judged: Judged, rows: list[int], nothing_fits: bool
 ) -> tuple[Rejected, ...]:
-    layouts = {row: judged.batch.row(row) for row in rows}
     lost = [row for row in rows if judged.breaks[row] == 0]
-    fixes = dict(zip(lost, memory_fixes(evaluator, [layouts[row] for row in lost])))
-    enough = _enough_gpus(evaluator) if nothing_fits and lost else ""
-    position = {int(row): i for i, row in enumerate(judged.legal)} if lost else {}
+    fixes = dict(zip(lost, mend.memory_fixes(evaluator, judged.batch.take(np.array(lost, dtype=np.intp)))))
+    enough = _enough_gpus(evaluator) if nothing_fits and lost else "more GPUs"
     found = []
     for row in rows:
-        layout = layouts[row]
+        layout = judged.batch.row(row)
         if row in fixes:
-            i = position[row]
+            i = int(np.searchsorted(judged.legal, row))
             text = _memory_text(evaluator, judged.device_gib[i], judged.oom[i])
-            found.append(Rejected(layout, OOM_RULE, text, fixes[row] or enough or "more GPUs"))
+            found.append(Rejected(layout, OOM_RULE, text, fixes[row] or enough))
             continue
         rule: LegalityRule = RULES[int(judged.first[row])]
         text, fix = rule.words(layout, evaluator.setting)
@@ -126,66 +125,6 @@ def _memory_text(evaluator: Evaluator, device_gib: float, probability: float) ->
         f"It needs about {device_gib:.0f} GiB of {limit:.0f} GiB: it runs out of memory with a chance of "
         f"{probability:.0%}."
     )
-
-
-def memory_fixes(evaluator: Evaluator, layouts: list[Layout]) -> list[str]:
-    """For each layout that does not fit: the cheapest one change with which it does, or ""."""
-    changes = [_changes(x, evaluator.request.model.layers) for x in layouts]
-    flat = [changed for options in changes for _, changed in options]
-    if not flat:
-        return ["" for _ in layouts]
-    batch = LayoutBatch.of(flat)
-    mends = iter(evaluator.fits(batch) & ~_warned(evaluator, batch))
-    fixes = []
-    for options in changes:
-        works = [words for words, _ in options if next(mends)]
-        fixes.append(works[0] if works else "")
-    return fixes
-
-
-def _warned(evaluator: Evaluator, batch: LayoutBatch) -> NDArray[np.bool_]:
-    count, _ = legality.broken(batch, evaluator.setting, legality.WARNINGS)
-    return np.asarray(count > 0)
-
-
-def _changes(x: Layout, layers: int) -> list[tuple[str, Layout]]:
-    """One-key changes that save memory, the cheapest in time first."""
-    found: list[tuple[str, Layout]] = []
-    if not x.flash_attention:
-        found.append(("flash_attention=true", replace(x, flash_attention=True)))
-    if not x.sequence_parallel and x.tensor_parallel > 1:
-        found.append(("sequence_parallel=true", replace(x, sequence_parallel=True)))
-    found += [
-        (f"zero_stage={z}", replace(x, zero_stage=z))
-        for z in (1, 2, 3)
-        if z > x.zero_stage and x.data_parallel > 1
-    ]
-    smaller = [d for d in (x.micro_batch_size // 2, 1) if d >= 1 and x.micro_batch_size % d == 0]
-    for size in dict.fromkeys(d for d in smaller if d < x.micro_batch_size):
-        steps = x.gradient_accumulation_steps * (x.micro_batch_size // size)
-        found.append(
-            (f"micro_batch_size={size}", replace(x, micro_batch_size=size, gradient_accumulation_steps=steps))
-        )
-    if x.recompute.granularity == "none":
-        found.append(("recompute.granularity=selective", replace(x, recompute=Recompute("selective"))))
-    if x.recompute.granularity != "full":
-        full = Recompute("full", "uniform", 1)
-        found.append(("recompute.granularity=full", replace(x, recompute=full)))
-    if x.data_parallel % 2 == 0:
-        halved = replace(
-            x,
-            data_parallel=x.data_parallel // 2,
-            gradient_accumulation_steps=x.gradient_accumulation_steps * 2,
-        )
-        stages, tensor = x.pipeline_parallel * 2, x.tensor_parallel * 2
-        found.append((f"pipeline_parallel={stages}", replace(halved, pipeline_parallel=stages)))
-        found.append((f"tensor_parallel={tensor}", replace(halved, tensor_parallel=tensor)))
-    if x.pipeline_parallel > 1 and x.pipeline_parallel % 2 == 0:
-        swapped = replace(
-            x, tensor_parallel=x.tensor_parallel * 2, pipeline_parallel=x.pipeline_parallel // 2
-        )
-        found.append((f"tensor_parallel={swapped.tensor_parallel} (pipeline_parallel halved)", swapped))
-    return found
 
 
 def _enough_gpus(evaluator: Evaluator) -> str:

@@ -6,7 +6,7 @@ import time
 
 from gpt_tune.planner import misses, rank
 from gpt_tune.planner.evaluate import Evaluator
-from gpt_tune.planner.explain import plan_of
+from gpt_tune.planner.explain import plans_of
 from gpt_tune.planner.judge import judge
 from gpt_tune.planner.request import normalised
 from gpt_tune.planner.types import PlanRequest, SearchResult
@@ -27,7 +27,7 @@ def search(request: PlanRequest) -> SearchResult:
     layouts = [judged.batch.row(int(rows[i])) for i in order]
     rejected = misses.nearest(evaluator, judged, layouts[0] if layouts else None)
     return SearchResult(
-        plans=tuple(plan_of(evaluator, layout, place) for place, layout in enumerate(layouts, start=1)),
+        plans=plans_of(evaluator, layouts),
         rejected=rejected,
         rejected_count=max(len(judged.batch) - len(fitting), len(rejected)),
         searched=max(len(judged.batch), len(rejected)),

@@ -13,7 +13,7 @@ from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import divisors
 from gpt_tune.planner.build import default_layout, derived
 from gpt_tune.planner.evaluate import Evaluator
-from gpt_tune.planner.explain import plan_of
+from gpt_tune.planner.explain import plans_of
 from gpt_tune.planner.request import normalised
 from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, Problem
 
@@ -31,7 +31,7 @@ def estimate(request: PlanRequest, layout: Layout | None = None) -> EstimateResu
     return EstimateResult(
         legal=not found,
         problems=tuple(Problem(v.rule, v.text, v.fix) for v in found),
-        plan=plan_of(evaluator, layout, 1) if computable else None,
+        plan=plans_of(evaluator, [layout])[0] if computable else None,
     )
 
 

@@ -54,7 +54,7 @@ def legal_layouts(draw: st.DrawFn) -> tuple[Evaluator, Layout]:
 @settings(max_examples=80, deadline=None)
 def test_memory_terms_are_not_negative_and_add_up(case: tuple[Evaluator, Layout]) -> None:
     evaluator, x = case
-    found = evaluator.memory(x)
+    found = evaluator.memory([x])[0]
     assert len(found.stages) == x.pipeline_parallel
     for stage in found.stages:
         assert all(getattr(stage, t) >= 0 for t in TERMS)
@@ -74,9 +74,9 @@ def test_batch_and_single_agree(cases: list[tuple[Evaluator, Layout]]) -> None:
     oom, device = evaluator.oom_probability(LayoutBatch.of(many))
     seconds = evaluator.seconds(LayoutBatch.of(many))
     for i, x in enumerate(many):
-        assert device[i] == pytest.approx(evaluator.memory(x).device_gib, rel=1e-9)
-        assert oom[i] == pytest.approx(evaluator.memory(x).oom_probability or 0.0, abs=1e-9)
-        assert seconds[i] == pytest.approx(evaluator.step(x).seconds, rel=1e-9)
+        assert device[i] == pytest.approx(evaluator.memory([x])[0].device_gib, rel=1e-9)
+        assert oom[i] == pytest.approx(evaluator.memory([x])[0].oom_probability or 0.0, abs=1e-9)
+        assert seconds[i] == pytest.approx(evaluator.steps([x])[0].seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["145b", "llama-mds", "bloom", "llama-mlm"])
@@ -88,7 +88,7 @@ def test_more_tensor_parallelism_never_holds_more_parameters(name: str) -> None:
             tensor_parallel=tp, pipeline_parallel=2, global_batch_size=64, gradient_accumulation_steps=64
         )
         x = replace(x, precision=evaluator.request.precision)  # type: ignore[arg-type]
-        held.append(np.array([s.parameters for s in evaluator.memory(x).stages]))
+        held.append(np.array([s.parameters for s in evaluator.memory([x])[0].stages]))
     for fewer, more in pairwise(held):
         assert np.all(more <= fewer)
 
@@ -102,7 +102,7 @@ def test_zero_stages_are_ordered(name: str, data: int) -> None:
     for zero in range(4):
         x = Layout(tensor_parallel=4, data_parallel=data, zero_stage=zero, global_batch_size=64)
         x = replace(x, gradient_accumulation_steps=64 // data, precision=evaluator.request.precision)  # type: ignore[arg-type]
-        stage = evaluator.memory(x).stages[0]
+        stage = evaluator.memory([x])[0].stages[0]
         held.append(stage.parameters + stage.gradients + stage.optimizer)
     for lower, higher in pairwise(held):
         assert higher <= lower * (1 + 1e-9)
@@ -113,15 +113,15 @@ def test_zero_stages_are_ordered(name: str, data: int) -> None:
 def test_full_recompute_takes_less_activation_memory_and_more_compute(case: tuple[Evaluator, Layout]) -> None:
     evaluator, x = case
     plain, full = replace(x, recompute=Recompute()), replace(x, recompute=Recompute("full", "uniform", 1))
-    assert evaluator.step(full).compute >= evaluator.step(plain).compute
-    assert evaluator.memory(full).allocated_gib <= evaluator.memory(plain).allocated_gib * 1.02
+    assert evaluator.steps([full])[0].compute >= evaluator.steps([plain])[0].compute
+    assert evaluator.memory([full])[0].allocated_gib <= evaluator.memory([plain])[0].allocated_gib * 1.02
 
 
 @given(legal_layouts())
 @settings(max_examples=40, deadline=None)
 def test_step_parts_are_not_negative_and_add_up(case: tuple[Evaluator, Layout]) -> None:
     evaluator, x = case
-    found = evaluator.step(x)
+    found = evaluator.steps([x])[0]
     parts = [f.name for f in fields(found)][3:12]
     assert parts[0] == "compute"
     assert parts[-1] == "other"

@@ -78,7 +78,7 @@ def test_rejected_ones_are_illegal_or_do_not_fit(searched: tuple[PlanRequest, An
     for miss in found.rejected:
         if miss.rule == OOM_RULE:
             assert legality.problems(miss.layout, evaluator.setting) == ()
-            assert (evaluator.memory(miss.layout).oom_probability or 0) > 0.5
+            assert (evaluator.memory([miss.layout])[0].oom_probability or 0) > 0.5
         else:
             known = {v.rule for v in legality.problems(miss.layout, evaluator.setting)}
             known |= {v.rule for v in legality.warnings(miss.layout, evaluator.setting)}
@@ -139,7 +139,7 @@ def test_nothing_better_exists_in_a_small_space() -> None:
                             rivals.append(x)
     assert len(rivals) > 50
     scores = [
-        evaluator.step(x).seconds / max(1.0 - (evaluator.memory(x).oom_probability or 0.0), 1e-9)
+        evaluator.steps([x])[0].seconds / max(1.0 - (evaluator.memory([x])[0].oom_probability or 0.0), 1e-9)
         for x in rivals
     ]
     assert score(found.plans[0]) <= min(scores) * (1.0 + TIE) * (1 + 1e-9)
@@ -249,7 +249,7 @@ def test_recompute_of_some_layers_takes_as_few_as_fit() -> None:
         fewer = x.recompute.layers - step
         if fewer >= step:
             less = replace(x, recompute=Recompute("full", "block", fewer))
-            assert (evaluator.memory(less).oom_probability or 0) > 0.1
+            assert (evaluator.memory([less])[0].oom_probability or 0) > 0.1
 
 
 def test_ties_go_to_the_simpler_layout() -> None:

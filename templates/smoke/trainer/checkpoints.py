@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import time
+import zipfile
 from pathlib import Path
 
 TRACKER = "latest_checkpointed_iteration.txt"
 KEPT = 2
+UNREADABLE = (
+    OSError,
+    KeyError,
+    ValueError,
+    RuntimeError,
+    EOFError,
+    zipfile.BadZipFile,
+    pickle.UnpicklingError,
+)
 NAME = re.compile(r"iter_(\d{7,})\.ckpt$")
 
 
@@ -45,7 +56,7 @@ def load(folder, trainer, say):
     say(f" loading checkpoint from {folder} at iteration {done}")
     try:
         facts = trainer.read(path)
-    except (OSError, KeyError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise SystemExit(
             f"smoke: {path} cannot be continued ({error}); remove {folder} to start afresh."
         ) from error

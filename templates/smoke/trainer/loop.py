@@ -95,7 +95,8 @@ class Run:
         while not fixed or iteration < self.pace.total:
             iteration += 1
             self._step(iteration)
-            if not fixed and self.pace.known(iteration):
+            # Ranks' clocks differ: what one of them decides, all must decide in the same iteration.
+            if not fixed and self.trainer.any(self.pace.known(iteration)):
                 self.pace.fix(iteration, self.trainer.agree)
                 self._announce()
                 fixed = True
@@ -103,12 +104,17 @@ class Run:
                 self._print_ready()
             if self.trainer.any(bool(self.stop)):
                 return self._leave(iteration, fixed)
-            if fixed and iteration % self.pace.save_interval == 0 and iteration < self.pace.total:
+            if self._due(iteration):
                 self._save(iteration)
         self._print_ready(rest=True)
         self.say(lines.moment("after training is done"))
         self._save(iteration)
         return iteration
+
+    def _due(self, iteration):
+        """Whether to save now: every interval once that is known, except at the end, which always saves."""
+        interval = self.pace.save_interval
+        return interval > 0 and iteration % interval == 0 and iteration != self.pace.total
 
     def _step(self, iteration):
         rate = learning_rate(self.args, iteration, self.pace.total)

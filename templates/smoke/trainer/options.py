@@ -39,7 +39,7 @@ def parse(argv=None):
     add("--save", default="checkpoints", help="folder for checkpoints")
     add("--save-interval", type=int, default=0, help="iterations between checkpoints; 0 saves four times")
     add("--state-dir", default="state", help="shared folder where ranks of this attempt find each other")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--device", choices=("auto", "cpu", "cuda", "torch-cpu"), default="auto")
     add("--threads", type=int, default=0, help="threads of the matrix products; 0 chooses by size")
     args = parser.parse_args(argv)
     problem = _problem(args)

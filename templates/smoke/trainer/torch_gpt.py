@@ -58,28 +58,34 @@ class Gpt(nn.Module):
         return functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
+def _gpu_of(place):
+    """This rank's GPU, made current. A scheduler that binds one GPU to each task shows every task just that one."""
+    gpus = torch.cuda.device_count()
+    if place.local_rank >= gpus > 1:
+        raise SystemExit(
+            f"smoke: local rank {place.local_rank} on {place.host} has no GPU, only {gpus} are visible."
+        )
+    gpu = torch.device("cuda", place.local_rank if gpus > 1 else 0)
+    torch.cuda.set_device(gpu)
+    return gpu
+
+
 class TorchTrainer:
-    """One rank of a data-parallel run on CUDA GPUs. bf16 matrix products where the GPU has them."""
+    """One rank of a data-parallel run: bf16 matrix products on CUDA GPUs, or fp32 on the CPU to try it out."""
 
-    device = "cuda"
-
-    def __init__(self, shape, settings, place):
-        gpus = torch.cuda.device_count()
-        if place.local_rank >= gpus > 1:
-            raise SystemExit(
-                f"smoke: local rank {place.local_rank} on {place.host} has no GPU, only {gpus} are visible."
-            )
-        # A scheduler that binds one GPU to each task shows every task just that one.
-        self.gpu = torch.device("cuda", place.local_rank if gpus > 1 else 0)
-        torch.cuda.set_device(self.gpu)
+    def __init__(self, shape, settings, place, device="cuda"):
+        self.device = device
         self.ranks = place.world
         self.settings = settings
+        self.place = _gpu_of(place) if device == "cuda" else torch.device("cpu")
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
         os.environ.setdefault("MASTER_PORT", "29500")
-        dist.init_process_group("nccl", rank=place.rank, world_size=place.world)
+        dist.init_process_group(
+            "nccl" if device == "cuda" else "gloo", rank=place.rank, world_size=place.world
+        )
         torch.manual_seed(settings.seed)
-        self.model = Gpt(shape).to(self.gpu)
-        self.parallel = nn.parallel.DistributedDataParallel(self.model, device_ids=[self.gpu.index])
+        self.model = Gpt(shape).to(self.place)
+        self.parallel = nn.parallel.DistributedDataParallel(self.model)
         matrices = [p for p in self.model.parameters() if p.dim() > 1]
         vectors = [p for p in self.model.parameters() if p.dim() == 1]
         groups = [
@@ -89,16 +95,16 @@ class TorchTrainer:
         self.adam = torch.optim.AdamW(
             groups, lr=settings.learning_rate, betas=(settings.beta1, settings.beta2), eps=settings.epsilon
         )
-        self.mixed = torch.cuda.is_bf16_supported()
+        self.mixed = device == "cuda" and torch.cuda.is_bf16_supported()
 
     def step(self, windows, learning_rate):
         """One optimizer step on this rank's windows of tokens; mean loss over ranks and gradient norm."""
         tokens = torch.frombuffer(bytearray(b"".join(windows)), dtype=torch.uint8)
-        tokens = tokens.view(len(windows), -1).to(self.gpu, torch.long)
+        tokens = tokens.view(len(windows), -1).to(self.place, torch.long)
         for group in self.adam.param_groups:
             group["lr"] = learning_rate
         self.adam.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self.mixed):
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.mixed):
             loss = self.parallel(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         limit = self.settings.clip if self.settings.clip > 0 else math.inf
@@ -114,20 +120,20 @@ class TorchTrainer:
 
     def read(self, path):
         """Take over a checkpoint; its facts."""
-        data = torch.load(path, map_location=self.gpu, weights_only=True)
+        data = torch.load(path, map_location=self.place, weights_only=True)
         self.model.load_state_dict(data["model"])
         self.adam.load_state_dict(data["adam"])
         return data["facts"]
 
     def agree(self, values):
         """All ranks take rank 0's whole numbers."""
-        shared = torch.tensor(values, dtype=torch.long, device=self.gpu)
+        shared = torch.tensor(values, dtype=torch.long, device=self.place)
         dist.broadcast(shared, 0)
         return shared.tolist()
 
     def any(self, flag):
         """Whether any rank says so."""
-        shared = torch.tensor(int(flag), device=self.gpu)
+        shared = torch.tensor(int(flag), device=self.place)
         dist.all_reduce(shared, op=dist.ReduceOp.MAX)
         return bool(shared.item())
 

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import meeting as meetings
 import options
 
+TORCH = {"cuda": "cuda", "torch-cpu": "cpu"}  # modes in which every rank trains, and torch's device
 NO_NUMPY = 69  # EX_UNAVAILABLE of sysexits.h
 
 
@@ -54,7 +55,7 @@ def _lead(args, place, meeting, stop):
 
 def _follow(args, place, meeting, stop):
     mode = meetings.await_mode(meeting, alive=lambda: not stop)
-    if mode == "cuda":
+    if mode in TORCH:
         return _train(args, place, meeting, stop, mode)
     if mode is None:
         done = meeting.read("done")
@@ -80,10 +81,10 @@ def _mode(args):
 
 def _train(args, place, meeting, stop, mode):
     shape = options.shape_of(args)
-    if mode == "cuda":
+    if mode in TORCH:
         import torch_gpt
 
-        trainer = torch_gpt.TorchTrainer(shape, args, place)
+        trainer = torch_gpt.TorchTrainer(shape, args, place, TORCH[mode])
     else:
         _limit_threads(args)
         _keep_memory()

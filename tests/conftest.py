@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def slurm_cluster() -> Iterator[SlurmCluster]:
-    """A private cluster of this test process (each xdist worker has its own). Prefer `slurm` in tests."""
+    """A private cluster of this test process (each xdist worker has its own). Prefer `slurm` in tests.
+
+    GPT_TUNE_TEST_CLUSTER names the folder of one that runs already, for other versions of Slurm.
+    """
+    given = os.environ.get("GPT_TUNE_TEST_CLUSTER")
+    if given:
+        yield SlurmCluster(Path(given), Path(given).name)
+        return
     reason = private_cluster.missing_reason()
     if reason:
         pytest.skip(reason)

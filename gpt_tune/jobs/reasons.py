@@ -45,6 +45,8 @@ _TABLE: tuple[tuple[str, str, Starts, str], ...] = (
      "your running jobs fill what you may use at once", "yes", "It starts when one of them ends."),
     (r"PartitionTimeLimit", "its time limit is longer than the partition allows", "no",
      "Cancel it and lower site.time_limit, or use another partition."),
+    (r"PartitionConfig", "no node of the partition has as much as it asks for", "no",
+     "Cancel it and ask for fewer CPUs, GPUs or less memory a node, or use another partition."),
     (r"PartitionNodeLimit", "it asks for more nodes than the partition allows (or too many of them are down)", "no",
      "Cancel it and ask for fewer nodes, or wait until nodes return."),
     (r"ReqNodeNotAvail.*(Reserved for maintenance|maint)",

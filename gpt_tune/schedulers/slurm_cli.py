@@ -19,6 +19,7 @@ _PING_SECONDS = 15.0
 _READ_SECONDS = 30.0
 _SUBMIT_SECONDS = 60.0
 _SACCT_SECONDS = 20.0
+_JOB_ID = re.compile(r"\d+([_+]\d+)?")
 _FORGOTTEN = re.compile(r"invalid job id", re.IGNORECASE)
 _ENDED_ALREADY = re.compile(r"already completing or completed|invalid job id", re.IGNORECASE)
 
@@ -51,9 +52,14 @@ class SlurmCli:
         return self._configuration
 
     def _show_config(self) -> dict[str, str]:
-        text = self._read(["scontrol", "show", "config"]).text
-        pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
-        return {key.strip(): value.strip() for key, value in pairs}
+        self.calls += 1
+        done = self.commands.run(["scontrol", "show", "config"], _READ_SECONDS)
+        pairs = (line.split("=", 1) for line in done.text.splitlines() if "=" in line)
+        found = {key.strip(): value.strip() for key, value in pairs}
+        # Its exit code also speaks of the ping at its end, which may fail alone.
+        if "ClusterName" not in found:
+            raise refusals.failed("scontrol", done.stderr or "it printed no configuration")
+        return found
 
     def check_reachable(self) -> None:
         # Slurm's other commands wait ~10 s for a controller that is down; ping answers at once.
@@ -105,9 +111,10 @@ class SlurmCli:
         )
 
     def statuses(self, job_ids: Sequence[str]) -> dict[str, JobStatus]:
-        if not job_ids:
+        # One id that is none of Slurm's makes squeue refuse the whole list.
+        wanted = {i for i in job_ids if _JOB_ID.fullmatch(i)}
+        if not wanted:
             return {}
-        wanted = set(job_ids)
         found = self._squeue(slurm_jobs.squeue_arguments(user_name(), sorted(wanted)))
         return {s.job_id: s for s in found if s.job_id in wanted}
 

@@ -96,7 +96,8 @@ def node_state(text: str) -> str:
     words, flags = match.groups()
     found = {_NODE_WORDS.get(w, "other") for w in words.split("+")}
     found |= {_FLAG_STATES[c] for c in flags if c in _FLAG_STATES}
-    return next((w for w in _WORSE if w in found), found.pop())
+    worse = [w for w in _WORSE if w in found]
+    return worse[0] if worse else found.pop()
 
 
 # -- job states -----------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def exit_code(text: str) -> int | None:
 
 
 # -- generic resources ----------------------------------------------------------------------------
-_MIG = re.compile(r"^(?:mig[-_]?)?\d+[gc]\.\d+gb|mig", re.IGNORECASE)
+_MIG = re.compile(r"(?<![a-z0-9])\d+[gc]\.\d+gb|(?<![a-z0-9])mig(?![a-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,10 @@ class Settings:
     extra: str = ""  # further slurm.conf lines; a repeated key of the text above replaces it
 
 
+def user_name() -> str:
+    return pwd.getpwuid(os.getuid()).pw_name
+
+
 def node_names() -> list[str]:
     return [f"b200-{i + 1}" for i in range(NODES_B200)] + [f"h100-{i + 1}" for i in range(NODES_H100)]
 
@@ -88,7 +93,7 @@ def _slurm_conf(settings: Settings) -> str:
     text = _SLURM_CONF.format(
         name=settings.name,
         host=HOST,
-        user=getpass.getuser(),
+        user=user_name(),
         folder=settings.folder,
         controller_port=first,
         b200_ports=f"{first + 1}-{first + NODES_B200}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import shutil
@@ -63,7 +62,8 @@ class SlurmCluster:
     def env(self) -> dict[str, str]:
         """This process's environment, pointed at the cluster."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))}
-        return {**clean, "SLURM_CONF": str(self.conf), "PATH": _path()}
+        # Commands of another Slurm version may lie in the cluster's own folder.
+        return {**clean, "SLURM_CONF": str(self.conf), "PATH": f"{self.folder}/bin:{_path()}"}
 
     def run(self, *argv: str, check: bool = True, timeout: float = 30) -> str:
         """A command's stdout, blanks stripped."""
@@ -85,7 +85,7 @@ class SlurmCluster:
         """End every job, and wait until the nodes are free of them."""
         if not self.run("squeue", "-h", "-o", "%i"):
             return
-        self.run("scancel", "-u", getpass.getuser())
+        self.run("scancel", "-u", config.user_name())
         processes.wait_until(lambda: not self.run("squeue", "-h", "-o", "%i"), 20, "the end of all jobs")
 
     # -- the controller, for tests of its absence -------------------------------------------------

@@ -1,0 +1,102 @@
+"""What every way to a scheduler promises: one suite, run against each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpt_tune.schedulers.base import ENDED, Scheduler, SubmitRequest
+from gpt_tune.schedulers.local import Local
+from gpt_tune.schedulers.slurm_cli import SlurmCli
+from tests.cluster import wait_until
+
+WAYS = {"slurm_cli": SlurmCli, "local": Local}
+
+
+@pytest.fixture(params=[pytest.param("slurm_cli", marks=pytest.mark.slurm), "local"])
+def scheduler(request: pytest.FixtureRequest) -> Scheduler:
+    request.getfixturevalue("slurm" if request.param.startswith("slurm") else "home")
+    return WAYS[request.param]()
+
+
+def submit(
+    scheduler: Scheduler, tmp_path: Path, body: str, name: str = "contract", token: str = "token-1"
+) -> str:
+    folder = tmp_path / "run"
+    folder.mkdir(exist_ok=True)
+    script = folder / f"{name}.sh"
+    script.write_text(
+        f"#!/bin/bash\n#SBATCH --job-name={name}\n#SBATCH --output={folder}/%x-%j.out\n{body}\n"
+    )
+    return scheduler.submit(SubmitRequest(str(script), str(folder), name, token))
+
+
+def wait_for(scheduler: Scheduler, job_id: str, *states: str) -> None:
+    wait_until(lambda: scheduler.statuses([job_id])[job_id].state in states, 30, f"{job_id} in {states}")
+
+
+def test_discover_offers_partitions_with_nodes(scheduler: Scheduler) -> None:
+    cluster = scheduler.discover()
+    assert cluster.name == scheduler.cluster
+    assert cluster.version
+    assert [p for p in cluster.partitions if p.default]
+    for partition in cluster.partitions:
+        assert partition.state == "up"
+        for group in partition.groups:
+            assert sum(group.nodes_by_state.values()) == group.nodes
+            assert 0 <= group.gpus_free <= group.nodes * group.gpus_per_node
+
+
+def test_a_job_from_submit_to_end(scheduler: Scheduler, tmp_path: Path) -> None:
+    job_id = submit(scheduler, tmp_path, 'echo "cwd $PWD"; exit 5')
+    wait_for(scheduler, job_id, *ENDED)
+    status = scheduler.statuses([job_id])[job_id]
+    assert (status.job_id, status.name, status.state, status.exit_code) == (job_id, "contract", "FAILED", 5)
+    assert None not in (status.submitted_at, status.started_at, status.ended_at)
+    assert status.work_dir == str(tmp_path / "run")
+    assert (tmp_path / "run" / f"contract-{job_id}.out").read_text() == f"cwd {tmp_path}/run\n"
+
+
+def test_a_job_is_found_by_its_token(scheduler: Scheduler, tmp_path: Path) -> None:
+    job_id = submit(scheduler, tmp_path, "sleep 600", token="gpt-tune-7f3a")
+    assert [j.job_id for j in scheduler.my_jobs() if "gpt-tune-7f3a" in j.comment] == [job_id]
+    scheduler.cancel(job_id)
+
+
+def test_cancel(scheduler: Scheduler, tmp_path: Path) -> None:
+    job_id = submit(scheduler, tmp_path, "sleep 600")
+    wait_for(scheduler, job_id, "RUNNING")
+    scheduler.cancel(job_id)
+    wait_for(scheduler, job_id, *ENDED)
+    status = scheduler.statuses([job_id])[job_id]
+    assert status.state == "CANCELLED"
+    assert status.exit_code != 0
+    scheduler.cancel(job_id)  # ended already: no error
+
+
+def test_many_jobs_cost_one_call(scheduler: Scheduler, tmp_path: Path) -> None:
+    ids = [submit(scheduler, tmp_path, "exit 0", f"j{i}") for i in range(4)]
+    before = scheduler.calls
+    assert set(scheduler.statuses([*ids, "987654", "local-987654"])) == set(ids)
+    assert scheduler.calls - before <= 1
+
+
+@pytest.mark.parametrize("ids", [[], ["987654"], ["987654", "987655"]])
+def test_what_is_not_known_is_left_out(scheduler: Scheduler, ids: list[str]) -> None:
+    assert scheduler.statuses(ids) == {}
+
+
+def test_history_without_accounting_is_empty(scheduler: Scheduler) -> None:
+    assert scheduler.history(["1"], "2026-01-01T00:00:00Z") == {}
+
+
+@pytest.mark.parametrize("name", ["plain", "with blank", "grüße|x", "50%"])
+def test_names_come_back_whole(scheduler: Scheduler, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "job.sh").write_text(
+        f'#!/bin/bash\n#SBATCH --job-name="{name}"\n#SBATCH --output=/dev/null\ntrue\n'
+    )
+    job_id = scheduler.submit(SubmitRequest(str(folder / "job.sh"), str(folder), name, "t"))
+    assert scheduler.statuses([job_id])[job_id].name == name

@@ -54,7 +54,7 @@ class Help(ModalScreen[None]):
 
 
 # Movements everybody tries without being told.
-_OBVIOUS = (
+OBVIOUS = (
     "scroll_",
     "page_",
     "screen.",
@@ -73,7 +73,7 @@ def key_lines(screen: Screen[object]) -> list[Line]:
     """One line a binding: key, what it does; those of the footer first."""
     found: dict[str, tuple[bool, str, str]] = {}
     for _, binding, enabled, _ in screen.active_bindings.values():
-        if enabled and binding.description and not binding.system and not binding.action.startswith(_OBVIOUS):
+        if enabled and binding.description and not binding.system and not binding.action.startswith(OBVIOUS):
             what = binding.tooltip or binding.description
             found.setdefault(binding.action, (not binding.show, key_words(screen.app, binding), what))
     listed = sorted(found.values(), key=lambda item: item[0])

@@ -40,6 +40,20 @@ def highlight(path: str, text: str) -> Line:
     return [(text, "")]
 
 
+def fold(line: Line, width: int) -> list[Line]:
+    """A line cut into pieces of `width` characters, wherever that falls: files are shown as they are."""
+    pieces: list[list[Span]] = [[]]
+    room = width
+    for text, role in line:
+        while text:
+            if room == 0:
+                pieces.append([])
+                room = width
+            pieces[-1].append((text[:room], role))
+            text, room = text[room:], room - min(room, len(text))
+    return list(pieces)
+
+
 NUMBER = 5  # cells for the line number
 
 
@@ -60,7 +74,7 @@ class FileView(Painted, ScrollView, can_focus=True):
         super().__init__(id=id)
         self._path = ""
         self._lines: list[str] = []
-        self._rows: list[tuple[str, str]] = []  # number or "", text
+        self._rows: list[tuple[str, Line]] = []  # number or "", spans
         self._folded_at = 0
 
     @property
@@ -86,8 +100,7 @@ class FileView(Painted, ScrollView, can_focus=True):
         self._folded_at = width
         self._rows = []
         for number, line in enumerate(self._lines, start=1):
-            text = clean(line[:MAX_CHARACTERS])
-            pieces = [text[i : i + width] for i in range(0, len(text), width)] or [""]
+            pieces = fold(highlight(self._path, clean(line[:MAX_CHARACTERS])), width)
             self._rows += [(str(number) if i == 0 else "", piece) for i, piece in enumerate(pieces)]
         self.virtual_size = Size(width + NUMBER, len(self._rows))
 
@@ -96,6 +109,6 @@ class FileView(Painted, ScrollView, can_focus=True):
         row = y + round(self.scroll_offset.y)
         if row >= len(self._rows):
             return self.paint([], width)
-        number, text = self._rows[row]
+        number, line = self._rows[row]
         head: Span = (f"{number:>{NUMBER - 1}} ", "muted")
-        return self.paint([head, *highlight(self._path, text)], width)
+        return self.paint([head, *line], width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual import events
 from textual.geometry import Size
 from textual.strip import Strip
@@ -11,6 +12,7 @@ from textual.strip import Strip
 from tui.widgets.paint import Line, Painted, Span, fit
 
 COLUMN = 38  # cells a label and its words need
+GAP = 2
 
 
 class Summary(Painted):
@@ -45,14 +47,18 @@ class Summary(Painted):
 
 
 def grid(parts: Sequence[tuple[str, str]], width: int) -> list[Line]:
-    """The parts as lines, in as many columns as `width` holds."""
-    columns = max(1, (width + 2) // COLUMN)
-    cells = (width + 2) // columns - 2
+    """The parts as lines, in as many columns as `width` holds; long words take several columns."""
+    columns = max(1, (width + GAP) // COLUMN)
+    cells = (width + GAP) // columns
     name = max((len(label) for label, _ in parts), default=0) + 1
-    rows: list[Line] = []
-    for start in range(0, len(parts), columns):
-        line: list[Span] = []
-        for label, words in parts[start : start + columns]:
-            line += [*fit([(f"{label:<{name}}", "muted"), (words, "")], cells), ("  ", "")]
-        rows.append(line[:-1])
-    return rows
+    rows: list[list[Span]] = []
+    free = 0
+    for label, words in parts:
+        wanted = min(columns, -(-(name + cell_len(words) + GAP) // cells))
+        if wanted > free:
+            rows.append([])
+            free = columns
+        room = wanted * cells - GAP
+        rows[-1] += [*fit([(f"{label:<{name}}", "muted"), (words, "")], room), (" " * GAP, "")]
+        free -= wanted
+    return [row[:-1] for row in rows]

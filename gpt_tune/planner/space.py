@@ -1,13 +1,13 @@
 """Owns the candidates of a search: every layout of the trainer's space, legal or nearly so, as columns.
 
 Left out because they can never win (a fixed key brings each back): sequence parallelism at tensor parallel 1,
-attention without flash where flash works, selective recompute with flash, and recompute chunks that are no
-power of two.
+attention without flash where flash works, selective recompute with flash, recompute chunks that are no power
+of two, slices under 128 tokens, and of a hundred micro batch sizes those above 16 that are no power of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -18,6 +18,8 @@ from gpt_tune.layouts import choices
 from gpt_tune.layouts.batch import CONTEXT_METHODS, GRANULARITIES, METHODS, PRECISIONS, LayoutBatch
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.legality import Setting
+from gpt_tune.layouts.legality_counts import legal_tensor_parallel
+from gpt_tune.layouts.legality_precision import flash_works
 from gpt_tune.layouts.rule import divisors
 from gpt_tune.layouts.stages import divides_evenly, most_layers
 from gpt_tune.planner.types import PlanRequest
@@ -27,6 +29,8 @@ Ints = NDArray[np.int64]
 CHUNKS = (1, 2, 4, 8)
 # A rank with fewer tokens than this spends its time waiting.
 _FEWEST_TOKENS = 128
+_MANY = 16
+_LARGEST_MICRO_BATCH = 4096
 _FULL, _SELECTIVE = GRANULARITIES.index("full"), GRANULARITIES.index("selective")
 
 
@@ -47,41 +51,51 @@ def candidates(request: PlanRequest, setting: Setting) -> LayoutBatch:
     return _batch(request, setting, left[keep], right[keep])
 
 
-def _shapes(request: PlanRequest, setting: Setting) -> Iterable[tuple[int, ...]]:
+def _shapes(request: PlanRequest, setting: Setting) -> Iterator[tuple[int, ...]]:
     """(tp, pp, vpp, cp, ep, dp, micro batch): the columns that depend on each other."""
-    fixed, f, model = request.fixed, setting.features, request.model
-    gpus, whole = request.gpus, request.global_batch_size
-    for tp in _axis(fixed, "tensor_parallel", divisors(gpus) if f.tensor_parallel else [1]):
-        if tp > model.heads and "tensor_parallel" not in fixed:
-            continue
-        for pp in _axis(
-            fixed, "pipeline_parallel", _stages(request, setting, gpus // tp if tp <= gpus else 1)
-        ):
+    fixed, gpus = request.fixed, request.gpus
+    for tp in _axis(fixed, "tensor_parallel", _tensor_sizes(request, setting)):
+        for pp in _axis(fixed, "pipeline_parallel", _stages(request, setting, max(1, gpus // tp))):
             for cp in _axis(fixed, "context_parallel", _contexts(request, setting, tp, pp)):
                 dp = fixed.get("data_parallel") or gpus // (tp * pp * cp)
                 if dp < 1 or (tp * pp * cp * dp != gpus and "data_parallel" not in fixed):
                     continue
-                for vpp, ep, mbs in product(
+                for vpp, ep, size in product(
                     _axis(fixed, "virtual_pipeline", _chunks(request, setting, pp)),
                     _axis(fixed, "expert_parallel", _experts(request, setting, dp * cp)),
-                    _axis(fixed, "micro_batch_size", _micro_batches(fixed, whole, dp)),
+                    _axis(fixed, "micro_batch_size", _micro_batches(request, dp)),
                 ):
-                    yield tp, pp, vpp, cp, ep, dp, mbs
+                    yield tp, pp, vpp, cp, ep, dp, size
+
+
+def _tensor_sizes(request: PlanRequest, setting: Setting) -> list[int]:
+    """The legal ones, and powers of two as near misses."""
+    if not setting.features.tensor_parallel:
+        return [1]
+    legal = legal_tensor_parallel(setting)
+    largest = min(request.model.heads, 2 * request.node.nvlink_domain_gpus)
+    return sorted({*legal, *(d for d in divisors(request.gpus) if _is_power(d) and d <= largest)})
 
 
 def _stages(request: PlanRequest, setting: Setting, ranks: int) -> list[int]:
+    """Every number of stages that has layers; where stages must be even, those and powers of two as near misses."""
     if not setting.features.pipeline_parallel:
         return [1]
-    return [d for d in divisors(ranks) if d <= request.model.layers]
+    layers = request.model.layers
+    fitting = [d for d in divisors(ranks) if d <= layers]
+    if not setting.features.even_stages:
+        return fitting
+    return [d for d in fitting if _is_power(d) or divides_evenly(layers, d)]
 
 
 def _contexts(request: PlanRequest, setting: Setting, tp: int, pp: int) -> list[int]:
-    ranks = max(1, request.gpus // (tp * pp))
+    ranks, seq = max(1, request.gpus // (tp * pp)), request.seq_length
+    method = context_method(request, setting)
     # Megatron-DeepSpeed's Ulysses excludes tensor and pipeline parallelism.
-    alone = setting.is_megatron_deepspeed and tp * pp > 1
-    if not setting.features.context_methods or alone:
+    if method is None or (setting.is_megatron_deepspeed and tp * pp > 1):
         return [1]
-    return [d for d in divisors(ranks) if d == 1 or request.seq_length // d >= _FEWEST_TOKENS]
+    slices = 2 if method == "ring" else 1
+    return [d for d in divisors(ranks) if d == 1 or (seq % (slices * d) == 0 and seq // d >= _FEWEST_TOKENS)]
 
 
 def _chunks(request: PlanRequest, setting: Setting, pp: int) -> list[int]:
@@ -97,26 +111,34 @@ def _experts(request: PlanRequest, setting: Setting, ranks: int) -> list[int]:
     return [d for d in divisors(request.model.experts) if ranks % d == 0]
 
 
-def _micro_batches(fixed: Mapping[str, Any], whole: int, dp: int) -> list[int]:
-    if whole % dp:
+def _micro_batches(request: PlanRequest, dp: int) -> list[int]:
+    """Divisors of a rank's share of the batch; of many, the small ones and powers of two."""
+    if request.global_batch_size % dp:
         return [1]
-    steps = fixed.get("gradient_accumulation_steps")
-    per_rank = whole // dp
+    per_rank = request.global_batch_size // dp
+    steps = request.fixed.get("gradient_accumulation_steps")
     if steps is not None and per_rank % steps == 0:
         return [per_rank // steps]
-    return divisors(per_rank)
+    every = divisors(per_rank)
+    if len(every) <= _MANY:
+        return every
+    return [d for d in every if d <= _MANY or (_is_power(d) and d <= _LARGEST_MICRO_BATCH)]
 
 
-def _extras(request: PlanRequest, setting: Setting) -> Iterable[tuple[int, ...]]:
+def _is_power(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+def _extras(request: PlanRequest, setting: Setting) -> Iterator[tuple[int, ...]]:
     """(zero, granularity, method, layers, sequence parallel, flash): the columns free of the others."""
     fixed, f = request.fixed, setting.features
     zeros = _axis(fixed, "zero_stage", list(f.zero_stages))
     sequence = _axis(fixed, "sequence_parallel", [False, True] if f.tensor_parallel else [False])
-    flash = _axis(fixed, "flash_attention", [True, False])
-    for zero, (grain, method, layers), sp, fa in product(
-        zeros, recomputes(request, setting), sequence, flash
-    ):
-        yield zero, grain, method, layers, int(sp), int(fa)
+    flash = fixed.get("flash_attention", flash_works(request.model, request.precision))
+    for zero, (grain, method, layers), sp in product(zeros, recomputes(request, setting), sequence):
+        if grain == _SELECTIVE and flash and "recompute.granularity" not in fixed:
+            continue
+        yield zero, grain, method, layers, int(sp), int(flash)
 
 
 def recomputes(request: PlanRequest, setting: Setting) -> list[tuple[int, int, int]]:
@@ -133,7 +155,9 @@ def recomputes(request: PlanRequest, setting: Setting) -> list[tuple[int, int, i
             stray = METHODS.index(method) if method else 0
             found.append((GRANULARITIES.index(g), stray, layers or 0))
         elif method != "block" or layers:
-            sizes = [layers] if layers else list(CHUNKS)
+            # With method block the number of layers is found exactly, so larger chunks have no use.
+            chunks = CHUNKS[:1] if wants_block(request, setting) else CHUNKS
+            sizes = [layers] if layers else list(chunks)
             found += [(_FULL, METHODS.index(method or "uniform"), n) for n in sizes]
     return found
 

@@ -156,7 +156,7 @@ PRACTICES: tuple[Practice, ...] = (
         "Rajbhandari et al., arXiv 1910.02054",
     ),
     Practice(
-        "ds-bf16-accum",
+        "bf16-accumulation",
         "warn",
         _accumulates_bf16,
         _accumulates_words,

@@ -48,6 +48,23 @@ def _new_architecture(s: Situation) -> bool:
     return capability is not None and capability >= (10, 0)
 
 
+def _lacking(s: Situation) -> list[str]:
+    """Parts of the model that Megatron-DeepSpeed's GPT has no argument for."""
+    m = s.setting.model
+    if not _mds(s):
+        return []
+    parts = (
+        ("ALiBi positions", m.positions == "alibi"),
+        ("a norm behind the embedding", m.embedding_norm),
+        ("norms on query and key", m.qk_norm),
+        ("biases on query, key and value alone", m.qkv_bias != m.linear_bias),
+        ("a shared norm", m.norms_per_layer == 1),
+        ("four norms a layer", m.norms_per_layer == 4),
+        ("shared experts", m.shared_expert_ffn > 0),
+    )
+    return [words for words, there in parts if there]
+
+
 PRACTICES: tuple[Practice, ...] = (
     Practice(
         "sp-needs-cdmc",
@@ -127,6 +144,26 @@ PRACTICES: tuple[Practice, ...] = (
         ),
         "Megatron-DeepSpeed megatron/fused_kernels (not run here)",
         fix="flash_attention=true",
+    ),
+    Practice(
+        "trainer-lacks",
+        "warn",
+        lambda s: bool(_lacking(s)),
+        lambda s: (
+            f"Megatron-DeepSpeed has no argument for {', '.join(_lacking(s))}: it trains {s.setting.model.id} without."
+        ),
+        _MDS,
+        fix="another trainer",
+    ),
+    Practice(
+        "fusion-needs-apex",
+        "warn",
+        lambda s: _mds(s) and s.layout.fusions.gradient_accumulation,
+        lambda s: (
+            "Gradient accumulation fusion needs APEX's fused_weight_gradient_mlp_cuda and stops without it."
+        ),
+        "Megatron-DeepSpeed core/tensor_parallel/layers.py",
+        fix="fusions.gradient_accumulation=false",
     ),
     Practice(
         "expandable-segments",

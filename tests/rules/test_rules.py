@@ -26,7 +26,7 @@ CASES: dict[str, dict[str, Any]] = {
     "zero-dp1": {"fix": [TP8, "pipeline_parallel=8"]},
     "zero0-shards": {"fix": [TP8, "pipeline_parallel=4"]},
     "zero-shards": {"fix": [TP8, "zero_stage=1"]},
-    "ds-bf16-accum": {"fix": [TP8, "zero_stage=1"], "global_batch_size": 64},
+    "bf16-accumulation": {"fix": [TP8, "zero_stage=1"], "global_batch_size": 64},
     "logits-large": {"model": "gemma-2b", "gpus": 1, "fix": ["micro_batch_size=8"]},
     "bubble-share": {"fix": [TP8, "pipeline_parallel=8"], "global_batch_size": 64},
     "bubble-large": {"fix": [TP8, "pipeline_parallel=8"], "global_batch_size": 16},
@@ -56,6 +56,8 @@ CASES: dict[str, dict[str, Any]] = {
     "no-pipeline-engine": {"fix": [TP8, "zero_stage=2"]},
     "fused-softmax": {"fix": [TP8, "flash_attention=false"], "seq_length": 8192},
     "fused-softmax-new-gpu": {"fix": [TP8, "flash_attention=false"]},
+    "trainer-lacks": {"model": "qwen3-8b", "fix": []},
+    "fusion-needs-apex": {"fix": [TP8, "fusions.gradient_accumulation=true"]},
     "expandable-segments": {"trainer": Trainer(expandable_segments=True), "fix": [TP8]},
     "gqa-printed-tflops": {"model": "llama-3-8b", "fix": []},
 }
@@ -95,9 +97,11 @@ SILENT = {
     "fused-softmax-new-gpu",
     "no-pipeline-engine",
     "recompute-full",
-    "ds-bf16-accum",
+    "bf16-accumulation",
     "zero-shards",
     "expandable-segments",
+    "trainer-lacks",
+    "fusion-needs-apex",
 }
 
 
@@ -123,6 +127,30 @@ def test_environment_of_sequence_parallelism() -> None:
     assert rules.environment(case) == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 
+@pytest.mark.parametrize(
+    ("model", "lacking"),
+    [
+        ("bloom-7b1", ("ALiBi", "norm behind the embedding")),
+        ("qwen2.5-7b", ("biases on query",)),
+        ("qwen3-8b", ("query and key",)),
+        ("gemma-2-9b", ("four norms",)),
+        ("qwen1.5-moe-a2.7b", ("shared experts",)),
+    ],
+)
+def test_what_the_trainer_lacks_for_a_model(model: str, lacking: tuple[str, ...]) -> None:
+    found = {a.rule: a.text for a in rules.advice(situation(model=model))}
+    assert all(word in found["trainer-lacks"] for word in lacking)
+    other = {a.rule for a in rules.advice(situation(model=model, trainer="megatron-lm"))}
+    assert "trainer-lacks" not in other
+
+
+@pytest.mark.parametrize(
+    "model", ["gpt-145b", "llama-3-8b", "mixtral-8x7b", "nemotron-4-15b", "gpt-neox-20b"]
+)
+def test_plain_families_lack_nothing(model: str) -> None:
+    assert "trainer-lacks" not in {a.rule for a in rules.advice(situation(model=model))}
+
+
 def test_the_bubble_is_the_textbooks() -> None:
     case = situation(fix=[TP8, "pipeline_parallel=8"], global_batch_size=64)
     assert case.bubble == pytest.approx(7 / 71)
@@ -132,7 +160,7 @@ def test_the_bubble_is_the_textbooks() -> None:
 
 def test_the_catalogue_lists_every_rule_once_with_its_source() -> None:
     entries = rules.catalogue()
-    ids = [e.id for e in entries if e.id != "ds-bf16-accum"]
+    ids = [e.id for e in entries]
     assert len(ids) == len(set(ids))
     assert {r.id for r in legality.ALL_RULES} | {p.id for p in rules.PRACTICES} == {e.id for e in entries}
     assert all(e.source for e in entries)

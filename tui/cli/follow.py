@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -48,6 +49,7 @@ def follow(watch: Watch, once: bool, as_json: bool, record: RunRecord | None) ->
     while True:
         update = watch.poll()
         told.tell(update)
+        sys.stdout.flush()  # a pipe's reader sees each line when it happens
         caught_up = update.history >= 1.0 and update.behind == 0
         if update.ended or (once and caught_up):
             break
@@ -135,7 +137,7 @@ class _Words:
         if summary.median_model_tflops is not None:
             mfu = f", MFU {percent_words(pace.mfu)}" if pace.mfu is not None else ""
             show(f"speed        {summary.median_model_tflops:.4g} model TFLOPS per GPU{mfu}")
-        if pace.eta_seconds is not None and not update.ended:
+        if pace.eta_seconds and not update.ended:
             show(f"left         {seconds_words(pace.eta_seconds)}")
         if pace.gpu_hours:
             show(f"used         {pace.gpu_hours:,.2f} GPU-hours")

@@ -15,15 +15,13 @@ def clean(text: str, keep: str = "") -> str:
     """Text with control characters, escape sequences and direction marks made visible instead of obeyed."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c if c in keep or not _dangerous(c) else _visible(c) for c in text)
-
-
-def _dangerous(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    return "".join(c if c.isprintable() or c in keep else _visible(c) for c in text)
 
 
 def _visible(character: str) -> str:
-    return " " if character in "\t\r\n" else character.encode("unicode_escape").decode("ascii")
+    if character.isspace():
+        return " "
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def cells(text: str) -> int:

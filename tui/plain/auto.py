@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpt_tune import clusters
 from gpt_tune.errors import UserError
 from gpt_tune.workflows import choices, launch
 from tui.plain.flow import first_draft
@@ -12,6 +13,10 @@ def run_auto(profile: str | None, dry_run: bool, as_json: bool) -> int:
     from tui.cli.submission import report_dry_run, report_submitted
 
     draft = first_draft(profile)
+    if draft.trouble and profile is None:
+        # Nobody is there to ask whether this machine will do instead.
+        for error in clusters.silent().values():
+            raise error
     name = choices.needs_cluster(draft)
     if name is not None:
         draft = choices.load_cluster(draft, name)

@@ -95,5 +95,9 @@ def _show(result: ParseResult) -> None:
     show_table(headers, rows, "0,1,2,3,4,5,6,7")
     for m in result.memory[:8]:
         rank = "" if m.rank is None else f"rank {m.rank} "
-        show(f"memory {rank}allocated {m.allocated_gib or m.max_allocated_gib} GiB, reserved "
-             f"{m.reserved_gib or m.max_reserved_gib} GiB")  # fmt: skip
+        allocated, reserved = m.max_allocated_gib or m.allocated_gib, m.max_reserved_gib or m.reserved_gib
+        show(f"memory {rank}allocated {_gib(allocated)}, reserved {_gib(reserved)}")
+
+
+def _gib(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1f} GiB"

@@ -55,8 +55,9 @@ def _site(name: str | None) -> tuple[Site, bool]:
     if name is None:
         from gpt_tune import clusters
 
-        available = clusters.available()
-        name = available[0] if available else "local"
+        for error in clusters.silent().values():
+            raise error
+        name = clusters.available()[0]
     kept = sites.load(name)
     if kept is not None:
         return replace(kept, cluster=name), True

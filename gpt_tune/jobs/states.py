@@ -48,6 +48,7 @@ def store(record: RunRecord, status: JobStatus, ledger: Ledger) -> RunRecord:
     ended = status.state in ENDED
     return ledger.update(
         record.run_id,
+        if_open=True,
         phase="ended" if ended else "submitted",
         state=status.state,
         reason=status.reason,

@@ -69,10 +69,16 @@ class Ledger:
         with self._write() as connection:
             _insert(connection, "runs", record)
 
-    def update(self, run_id: str, **changes: Any) -> RunRecord:
-        """Change fields of a run; the run as it is now. UserError when there is none."""
+    def update(self, run_id: str, *, if_open: bool = False, **changes: Any) -> RunRecord:
+        """Change fields of a run; the run as it is now. UserError when there is none.
+
+        if_open: leave a run alone that has ended meanwhile (another process may have seen that first).
+        """
         with self._write() as connection:
-            record = replace(self._get(run_id), **changes)
+            record = self._get(run_id)
+            if if_open and record.phase not in OPEN_PHASES:
+                return record
+            record = replace(record, **changes)
             if changes:
                 names = ", ".join(f"{name} = ?" for name in changes)
                 values = [_to_column(name, getattr(record, name)) for name in changes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gpt_tune.schedulers.local import Local
 from gpt_tune.schedulers.slurm_cli import SlurmCli
 from tests.cluster import wait_until
 
-WAYS = {"slurm_cli": SlurmCli, "local": Local}
+WAYS: dict[str, Callable[[], Scheduler]] = {"slurm_cli": SlurmCli, "local": Local}
 
 
 @pytest.fixture(params=[pytest.param("slurm_cli", marks=pytest.mark.slurm), "local"])

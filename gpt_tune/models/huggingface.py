@@ -161,7 +161,10 @@ def _gemma2(r: _Reader) -> Fields:
 
 
 def _gemma3(r: _Reader) -> Fields:
-    return {**_gemma(r), "norms_per_layer": 4, "qk_norm": True}
+    # The 4B model's file leaves out what equals these defaults of Gemma3TextConfig.
+    defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208}
+    whole = _Reader({**defaults, **r.config}, r.where)
+    return {**_gemma(whole), "norms_per_layer": 4, "qk_norm": True}
 
 
 def _nemotron(r: _Reader) -> Fields:
@@ -189,7 +192,10 @@ def _bigcode(r: _Reader) -> Fields:
 def _neox(r: _Reader) -> Fields:
     bias = r.flag("attention_bias", True)
     if not bias:
-        raise UserError(f"{r.where} switches off attention_bias, which is not supported.", "")
+        raise UserError(
+            f"{r.where} switches off attention_bias, which is not supported.",
+            "Give the model as layers=..,hidden=..,heads=..,qkv_bias=false,...",
+        )
     return {
         "layers": r.number("num_hidden_layers"),
         "hidden": r.number("hidden_size"),

@@ -209,6 +209,19 @@ def test_exact_totals(tmp_path: Path, config: dict[str, Any], count: int) -> Non
     assert total(get(write(tmp_path, config))) == count
 
 
+def test_gemma_3_leaves_out_its_defaults(tmp_path: Path) -> None:
+    """google/gemma-3-4b: its text model has 3.88 B parameters."""
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+    }
+    model = get(write(tmp_path, {"model_type": "gemma3", "text_config": text}))
+    assert (model.heads, model.kv_heads, model.head_size, model.vocab) == (8, 4, 256, 262208)
+    assert total(model) == pytest.approx(3.88e9, rel=0.002)
+
+
 def test_the_folder_stands_for_its_config(tmp_path: Path) -> None:
     folder = tmp_path / "My-Llama"
     folder.mkdir()

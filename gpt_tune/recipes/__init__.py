@@ -24,3 +24,8 @@ def get(name: str) -> Recipe:
 def render(spec: JobSpec) -> Rendered:
     """Every file of a job, by its profile's recipe. Nothing is written or submitted."""
     return get(spec.profile.recipe).render(spec)
+
+
+def planned(name: str) -> bool:
+    """Whether jobs of this recipe need a plan."""
+    return get(name).planned

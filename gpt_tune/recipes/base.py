@@ -79,10 +79,14 @@ class Rendered:
 
 
 class Recipe(Protocol):
-    """One kind of job. `name` is what a profile's `recipe` says."""
+    """One kind of job. `name` is what a profile's `recipe` says.
+
+    planned: whether it needs a Plan, searched under the trainer of the same name.
+    """
 
     name: str
     title: str  # one line for the wizard
+    planned: bool
 
     def problems(self, profile: Profile) -> list[str]:
         """Sentences about choices this recipe cannot run; empty when all is well."""

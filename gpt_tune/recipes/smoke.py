@@ -22,6 +22,7 @@ class SmokeRecipe:
 
     name = "smoke"
     title = "Smoke test: a small real training, one minute, any machine"
+    planned = False
 
     def problems(self, profile: Profile) -> list[str]:
         """Sentences about choices the smoke trainer cannot run."""
@@ -51,11 +52,7 @@ class SmokeRecipe:
         if problems:
             raise UserError(problems[0], "Change it in the profile.")
         smoke = spec.profile.smoke
-        prediction = smoke_prediction.predict(
-            smoke,
-            spec.scheduler,
-            smoke_prediction.measure(smoke.hidden, smoke.micro_batch_size * smoke.seq_length),
-        )
+        prediction = smoke_prediction.predict(smoke, spec.scheduler)
         variables = script.variables(spec)
         headline = _headline(spec, smoke)
         job = rendering.render(

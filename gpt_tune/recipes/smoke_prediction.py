@@ -1,44 +1,35 @@
-"""Owns what a smoke run is expected to do: a step-time estimate from a short measurement of this machine."""
+"""Owns what a smoke run is expected to do: real steps of its trainer, timed here for half a second."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
+import statistics
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.schema import Smoke
 from gpt_tune.recipes.base import Prediction
+from gpt_tune.resources import data_dir
 
 VOCAB = 128  # the shipped text is ASCII; one byte is one token
-SOURCE = "estimate from a 0.2 s matrix product on this machine"
 
-# Fitted to ten shapes of the NumPy trainer on one and two cores (hidden 32 to 1024): what a step costs
-# besides its matrix products, in elementwise passes over each kind of array.
-_PASSES_HIDDEN = 46  # norms, residuals, projections' biases: per token, layer and hidden
-_PASSES_MLP = 72  # GELU and its slope: per token, layer and hidden
-_PASSES_SCORES = 12  # softmax and its slope: per token, layer, head and position
-_PASSES_LOGITS = 10
-_PASSES_PARAMETERS = 14  # Adam
-_SECONDS_PER_CALL = 1.4e-6  # NumPy's own cost of an operation on a small array
-_CALLS_PER_LAYER = 250
-_CALLS = 80
-_CACHE_BYTES = 200_000  # beyond it an elementwise pass waits for memory
-_MEMORY_FACTOR = 2.1
-# 90 % of the runs tried lie within these factors of the estimate; the upper one allows for a busy machine.
-_LOW, _HIGH = 0.75, 1.6
+# A step above this many FLOPs takes longer than the half second: a smaller one is timed and scaled.
+_PROBE_FLOPS = 1e10
+# Step time of a whole run over the estimate: 0.39 to 1.55 for 13 shapes on 2 cores that other jobs loaded
+# four- to elevenfold; 0.9 to 1.15 on an idle machine.
+_LOW, _HIGH = 0.4, 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class MachineRate:
-    """This machine's speed. flops_per_second: float32 matrix product; seconds_per_element: one pass."""
+class Timing:
+    """Steps timed on this machine: how many, and the usual seconds of one step of the whole model."""
 
-    flops_per_second: float
-    seconds_per_element: float
+    steps: int
+    seconds: float
 
 
 def shape(smoke: Smoke) -> ModelShape:
@@ -75,59 +66,58 @@ def model_flops(smoke: Smoke, sequences: int) -> float:
     return trainer_flops(smoke, sequences) - 6.0 * sequences * s * smoke.layers * s * h
 
 
-def step_seconds(smoke: Smoke, rate: MachineRate) -> float:
-    """Time of one NumPy step at these rates."""
-    h, s = smoke.hidden, smoke.seq_length
-    tokens = smoke.micro_batch_size * s
-    elements = (
-        smoke.layers * tokens * ((_PASSES_HIDDEN + _PASSES_MLP) * h + _PASSES_SCORES * smoke.heads * s)
-        + _PASSES_LOGITS * tokens * VOCAB
-        + _PASSES_PARAMETERS * parameters(smoke)
-    )
-    slower = _MEMORY_FACTOR if tokens * 4 * h * 4 > _CACHE_BYTES else 1.0
-    calls = _CALLS + smoke.layers * _CALLS_PER_LAYER
-    products = trainer_flops(smoke, smoke.micro_batch_size) / rate.flops_per_second
-    return products + elements * slower * rate.seconds_per_element + calls * _SECONDS_PER_CALL
-
-
-def threads(hidden: int) -> int:
-    """Threads the trainer gives its matrix products (`_limit_threads` in templates/smoke)."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, 8) if hidden >= 256 else 1
+def probe_of(smoke: Smoke) -> Smoke:
+    """The same model with as many sequences, then layers, as half a second allows."""
+    probe = dataclasses.replace(smoke, seconds=1, steps=None)
+    while trainer_flops(probe, probe.micro_batch_size) > _PROBE_FLOPS:
+        if probe.micro_batch_size > 1:
+            probe = dataclasses.replace(probe, micro_batch_size=(probe.micro_batch_size + 1) // 2)
+        elif probe.layers > 1:
+            probe = dataclasses.replace(probe, layers=(probe.layers + 1) // 2)
+        else:
+            break
+    return probe
 
 
 @lru_cache(maxsize=32)
-def measure(hidden: int, tokens: int) -> MachineRate | None:
-    """Rates of this machine at the model's sizes; None when they cannot be measured."""
-    count = str(threads(hidden))
-    environment = {
-        **os.environ, "OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count, "MKL_NUM_THREADS": count
+def measure(layers: int, hidden: int, heads: int, seq_length: int, micro_batch_size: int) -> Timing | None:
+    """Steps of the shipped trainer timed in a process of its own; None when that fails."""
+    smoke = Smoke(
+        layers=layers, hidden=hidden, heads=heads, seq_length=seq_length, micro_batch_size=micro_batch_size
+    )
+    probe = probe_of(smoke)
+    arguments = {
+        "--layers": probe.layers, "--hidden": hidden, "--heads": heads, "--seq-length": seq_length,
+        "--micro-batch-size": probe.micro_batch_size,
     }  # fmt: skip
-    probe = Path(__file__).with_name("matmul_probe.py")
+    program = data_dir("templates") / "smoke" / "trainer" / "probe.py"
     try:
         done = subprocess.run(
-            [sys.executable, "-I", str(probe), str(min(tokens, 4096)), str(hidden)],
-            env=environment, capture_output=True, text=True, timeout=20, check=True,
+            [sys.executable, "-B", str(program), *(str(w) for pair in arguments.items() for w in pair)],
+            capture_output=True, text=True, timeout=30, check=True,
         )  # fmt: skip
-        return MachineRate(**json.loads(done.stdout))
-    except (OSError, subprocess.SubprocessError, ValueError, TypeError):
+        times = [float(t) for t in json.loads(done.stdout)["seconds"]]
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
         return None
+    scale = trainer_flops(smoke, micro_batch_size) / trainer_flops(probe, probe.micro_batch_size)
+    return Timing(len(times), statistics.median(times) * scale)
 
 
-def predict(smoke: Smoke, scheduler: str, rate: MachineRate | None) -> Prediction:
+def predict(smoke: Smoke, scheduler: str) -> Prediction:
     """Prediction of a CPU run. On a cluster the nodes may be other machines, which its source says."""
-    if rate is None:
-        return Prediction(source="this machine's speed could not be measured")
-    seconds = step_seconds(smoke, rate)
+    timing = measure(smoke.layers, smoke.hidden, smoke.heads, smoke.seq_length, smoke.micro_batch_size)
+    if timing is None:
+        return Prediction(source="no step of the trainer could be timed on this machine")
     flops = model_flops(smoke, smoke.micro_batch_size)
     elsewhere = "; a compute node may differ, and with GPUs and PyTorch it is faster"
+    steps = "1 step" if timing.steps == 1 else f"{timing.steps} steps"
     return Prediction(
-        step_seconds=seconds,
-        step_low=_LOW * seconds,
-        step_high=_HIGH * seconds,
-        model_tflops=flops / seconds / 1e12,
+        step_seconds=timing.seconds,
+        step_low=_LOW * timing.seconds,
+        step_high=_HIGH * timing.seconds,
+        model_tflops=flops / timing.seconds / 1e12,
         model_flops_per_step=flops,
         tokens_per_step=smoke.micro_batch_size * smoke.seq_length,
-        total_steps=smoke.steps or max(1, round(smoke.seconds / seconds)),
-        source=SOURCE + (elsewhere if scheduler == "slurm" else ""),
+        total_steps=smoke.steps or max(1, round(smoke.seconds / timing.seconds)),
+        source=f"estimate from {steps} timed on this machine" + (elsewhere if scheduler == "slurm" else ""),
     )

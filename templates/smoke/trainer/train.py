@@ -86,8 +86,8 @@ def _train(args, place, meeting, stop, mode):
 
         trainer = torch_gpt.TorchTrainer(shape, args, place, TORCH[mode])
     else:
-        _limit_threads(args)
-        _keep_memory()
+        limit_threads(args)
+        keep_memory()
         if importlib.util.find_spec("numpy") is None:
             print(
                 f"smoke: NumPy is not installed for {sys.executable} on {place.host}; "
@@ -105,15 +105,19 @@ def _train(args, place, meeting, stop, mode):
     return 0
 
 
-def _limit_threads(args):
-    """Small matrix products get slower with many threads; must be set before NumPy is imported."""
+def limit_threads(args):
+    """How many threads matrix products take; must be set before NumPy is imported.
+
+    Small ones get slower with many. Half the cores, because a thread that waits for another one that has
+    no core makes a step forty times slower on a machine that is shared.
+    """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = args.threads or (min(available, 8) if args.hidden >= 256 else 1)
+    threads = args.threads or (max(1, min(available // 2, 8)) if args.hidden >= 256 else 1)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
 
 
-def _keep_memory():
+def keep_memory():
     """Ask glibc to keep freed arrays: fetching their pages again every step costs a third of the time."""
     trim_threshold, mmap_threshold = -1, -3  # names in malloc.h
     try:

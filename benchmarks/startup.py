@@ -41,7 +41,7 @@ def measure(rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment |= {"PYTHONPATH": str(ROOT), "HOME": home, "SLURM_CONF": "/dev/null"}
-        environment |= {v: home for v in ("XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+        environment |= dict.fromkeys(("XDG_CONFIG_HOME", "XDG_STATE_HOME"), home)
         for command in commands.values():
             seconds(command, environment)  # fills the file cache and writes bytecode
         times: dict[str, list[float]] = {name: [] for name in commands}

@@ -1,0 +1,241 @@
+"""Tests of the plain questions: the same choices and results as the wizard, by numbered lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpt_tune import clusters, planner
+from gpt_tune.errors import SchedulerError
+from gpt_tune.ledger import Ledger
+from gpt_tune.profiles import store
+from gpt_tune.schedulers.base import Cluster
+from gpt_tune.workflows import choices, launch
+from tests.profiles.test_choices import EVERYTHING
+from tui.plain import auto, flow, review
+from tui.plain.ask import Item, Lines
+
+
+@dataclass
+class Script:
+    """A user who answers from a list, and what was shown to them."""
+
+    answers: list[str]
+    shown: list[str] = field(default_factory=list)
+
+    def read(self, prompt: str) -> str:
+        self.shown.append(prompt)
+        if not self.answers:
+            raise EOFError
+        return self.answers.pop(0)
+
+    @property
+    def lines(self) -> Lines:
+        return Lines(self.read, self.shown.append)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.shown)
+
+
+@pytest.fixture(autouse=True)
+def _here(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+
+
+@pytest.fixture
+def dev(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Slurm cluster that can be looked at and nothing more."""
+    monkeypatch.setattr(clusters, "available", lambda: ["dev", "local"])
+    monkeypatch.setattr(clusters, "silent", dict)
+    monkeypatch.setattr(clusters, "discover", lambda name=None: EVERYTHING[name or "dev"])
+
+
+# -- one question -----------------------------------------------------------------------------------
+
+
+def test_enter_takes_the_default() -> None:
+    user = Script(["", "", ""])
+    items = [Item("a", "A"), Item("b", "B")]
+    assert user.lines.menu("Which?", items, "b") == "b"
+    assert user.lines.text("Name", "x", "help", lambda _: None) == "x"
+    assert user.lines.yes("Sure?", False) is False
+
+
+def test_numbers_values_and_nonsense() -> None:
+    user = Script(["7", "x", "1"])
+    assert user.lines.menu("Which?", [Item("a", "A"), Item("b", "B")], "b") == "a"
+    assert "none of 1 to 2" in user.text
+    assert Script(["b"]).lines.menu("Which?", [Item("a", "A"), Item("b", "B")], "a") == "b"
+
+
+def test_a_wrong_answer_is_told_and_asked_again() -> None:
+    user = Script(["63", "64"])
+    assert user.lines.text("GPUs", "8", "help", lambda t: "no" if t == "63" else None) == "64"
+    assert "no" in user.shown
+    assert Script(["-"]).lines.text("Account", "a", "help", lambda _: None) == ""
+
+
+def test_yes_and_no() -> None:
+    assert Script(["maybe", "YES"]).lines.yes("Sure?", False) is True
+    assert Script(["n"]).lines.yes("Sure?", True) is False
+
+
+# -- the flow ---------------------------------------------------------------------------------------
+
+
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Keep what would be submitted instead of submitting it."""
+    kept: list[Any] = []
+
+    def submit(draft: Any, ask: Any) -> int:
+        kept.append(draft)
+        return 0
+
+    monkeypatch.setattr(review, "_submit", submit)
+    return kept
+
+
+def test_enter_everywhere_submits_the_check_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = launched(monkeypatch)
+    user = Script([""] * 10)
+    assert flow.run_plain(None, dry_run=False, ask=user.lines) == 0
+    assert kept[0].recipe == "smoke"
+    assert 10 - len(user.answers) <= 5, "cluster, processes, training, review"
+
+
+def test_enter_everywhere_gives_what_auto_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = launched(monkeypatch)
+    flow.run_plain("smoke", dry_run=False, ask=Script([""] * 10).lines)
+    done: list[Any] = []
+
+    def preview(draft: Any) -> None:
+        done.append(draft)
+        raise _NothingError
+
+    monkeypatch.setattr(launch, "preview", preview)
+    with pytest.raises(_NothingError):
+        auto.run_auto("smoke", dry_run=False, as_json=True)
+    assert done[0].profile == kept[0].profile
+
+
+class _NothingError(Exception):
+    """Ends a run where it would submit."""
+
+
+def test_changing_a_field_and_going_back_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = launched(monkeypatch)
+    # cluster: on; processes: on; training: change seconds to 33, back; processes: on; training: on; review: submit
+    user = Script(["", "", "smoke.seconds", "33", "back", "", "", ""])
+    assert flow.run_plain(None, dry_run=False, ask=user.lines) == 0
+    assert kept[0].profile.smoke.seconds == 33
+
+
+def test_more_settings_show_the_advanced_ones() -> None:
+    user = Script(["", "", "more", "smoke.hidden", "66", "68", "quit"])
+    with pytest.raises(KeyboardInterrupt):
+        flow.run_plain(None, dry_run=False, ask=user.lines)
+    assert "divide" in user.text, "66 does not divide by 4 heads, and that is said at once"
+
+
+def test_saving_from_the_review_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = Script(["", "", "", "save", "mine", "quit"])
+    assert flow.run_plain(None, dry_run=False, ask=user.lines) == 0
+    assert store.load("mine").recipe == "smoke"
+
+
+def test_dry_run_shows_the_script_and_submits_nothing() -> None:
+    user = Script(["", "", "", ""])
+    assert flow.run_plain("smoke", dry_run=True, ask=user.lines) == 0
+    assert "#!/" in user.text
+    assert Ledger.open().runs() == []
+
+
+def test_the_end_of_input_submits_nothing() -> None:
+    with pytest.raises(EOFError):
+        flow.run_plain(None, dry_run=False, ask=Script(["", ""]).lines)
+    assert Ledger.open().runs() == []
+
+
+def test_really_submitting(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = Script(["", "", "more", "smoke.steps", "2", "", "", "n"])
+    assert flow.run_plain("smoke", dry_run=False, ask=user.lines) == 0
+    (record,) = Ledger.open().runs()
+    assert record.run_id in user.text
+    assert f"gpt-tune watch {record.run_id}" in user.text
+
+
+@pytest.mark.usefixtures("dev")
+def test_on_a_cluster_the_site_is_asked_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = launched(monkeypatch)
+    user = Script(["", "site.run_root", "/shared/runs", "", "", "recipe", "smoke", "", ""])
+    draft = choices.start()
+    monkeypatch.setattr(flow, "first_draft", lambda profile: choices.put(draft, "recipe", "smoke"))
+    assert flow.run_plain(None, dry_run=False, ask=user.lines) == 0
+    assert kept[0].site.run_root == "/shared/runs"
+    again = choices.load_cluster(choices.start(), "dev")
+    assert again.site_known
+
+
+@pytest.mark.usefixtures("dev")
+def test_planning_for_hardware_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    user = Script(
+        [
+            "cluster",
+            "plan-only",
+            "",
+            "p6-b200",
+            "resources.gpus",
+            "16",
+            "",
+            "",
+            "",
+            "2",
+            "save",
+            "planned",
+            "quit",
+        ]
+    )
+    assert flow.run_plain(None, dry_run=False, ask=user.lines) == 0
+    profile = store.load("planned")
+    assert (profile.resources.gpu, profile.resources.gpus) == ("p6-b200", 16)
+    request = choices.plan_request(choices.start(profile, cluster=choices.PLAN_ONLY), top=10)
+    second = planner.search(replace(request, fixed={})).plans[1]
+    assert profile.layout.fixed["tensor_parallel"] == second.layout.tensor_parallel
+    assert "planning only" in user.text
+    assert "  1. Submit" not in user.text
+
+
+@pytest.mark.usefixtures("dev")
+def test_a_cluster_that_fails_is_told_and_another_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def discover(name: str | None = None) -> Cluster:
+        if name == "dev":
+            raise SchedulerError("dev does not answer.", "Try later.")
+        return EVERYTHING["local"]
+
+    monkeypatch.setattr(clusters, "discover", discover)
+    kept = launched(monkeypatch)
+    user = Script([""] * 6)
+    assert flow.run_plain(None, dry_run=False, ask=user.lines) == 0
+    assert "dev does not answer. Try later." in user.text
+    assert kept[0].profile.cluster == "local"
+
+
+def test_screen_reader_output_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched(monkeypatch)
+    user = Script([""] * 10)
+    flow.run_plain(None, dry_run=False, ask=user.lines)
+    assert user.text.isascii()
+    assert "\x1b" not in user.text
+
+
+def test_the_asker_for_a_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tui.plain.ask import asker
+
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(asker(), Lines)

@@ -15,10 +15,12 @@ from gpt_tune.memory.columns import Bools, Columns, Floats
 from gpt_tune.memory.setup import FSDP, MEGATRON_LM, Setup
 
 # Tensors of one MLP activation alive at once inside Megatron's scripted bias-gelu (nothing fuses it since
-# nvFuser left torch) and its backward, and inside an unfused gated MLP's backward; read off H200 runs.
+# nvFuser left torch) and its backward; read off H200 runs.
 GELU_FORWARD = 8
 GELU_BACKWARD = 6
-PLAIN_BACKWARD = 2
+# Without the script, gelu's backward holds one more tensor than the layer keeps and a gated MLP's two.
+PLAIN_BACKWARD = 1
+GATED_BACKWARD = 2
 
 # torch's flash attention backward: gradients of q, k, v, an fp32 accumulator of dq, and the incoming
 # gradient, in 2-byte elements a query element; one more copy when the micro batch exceeds 1.
@@ -56,8 +58,10 @@ def layer_bytes(setup: Setup, c: Columns) -> LayerBytes:
     query = c.tokens * model.heads * model.head_size / t
     mask = setup.mask_bytes
     # Input and output of the norm (the output feeds a column-parallel product) and a dropout mask, each half.
+    # Hugging Face's RMSNorm is made of single operations: it keeps an fp32 and a 16-bit copy for the input.
+    norm = 4.0 * w if setup.eager_norm else 2.0 * w
     statistics = (8.0 if model.norm == "layernorm" else 4.0) * c.tokens * c.replicated
-    half = 2.0 * w * hidden + mask * hidden + statistics
+    half = norm * hidden + mask * hidden + statistics
     copies = _context_copies(setup, c)
     log_sum = np.where(c.flash, 4.0 * c.tokens * model.heads / t, 0.0)
     inner = w * (query * (1.0 + copies) + _query_key_value(setup, c))
@@ -129,17 +133,13 @@ def _mlp_elements(setup: Setup, c: Columns) -> Floats:
 
 def _mlp_forward(setup: Setup) -> float:
     """MLP activations borrowed in forward beyond what the layer keeps."""
-    if setup.model.gated_mlp or not setup.deepspeed or not setup.scripted_gelu:
-        return 1.0
-    return GELU_FORWARD - 1.0
+    return GELU_FORWARD - 1.0 if setup.scripted_gelu else 0.0
 
 
 def _mlp_backward(setup: Setup) -> float:
-    if setup.trainer.name == MEGATRON_LM:
-        return PLAIN_BACKWARD
-    if setup.model.gated_mlp or setup.scripted_gelu:
-        return GELU_BACKWARD
-    return PLAIN_BACKWARD
+    if setup.model.gated_mlp:
+        return GATED_BACKWARD
+    return GELU_BACKWARD if setup.scripted_gelu else PLAIN_BACKWARD
 
 
 def _scores(setup: Setup, c: Columns, raw: Floats) -> tuple[Floats, Floats, Floats]:

@@ -116,7 +116,7 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
         gradients_outlive_step=bf16_class & setup.old_gradient_clearing,
         cleared_before_backward=bf16_class & setup.old_gradient_clearing,
         bucket=bucket,
-        lasting_bucket=np.where(c.engine | three, bucket, 0.0),
+        lasting_bucket=np.where(c.engine, bucket, 0.0),
         steady_bucket=np.where(three, bucket, 0.0),
         gathered=np.where(three & (c.shards > 1), w * np.minimum(size, MAX_LIVE), 0.0),
         reduction=reduction,

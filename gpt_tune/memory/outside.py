@@ -7,10 +7,11 @@ import numpy as np
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.memory.columns import Columns, Floats
 from gpt_tune.memory.constants import value
-from gpt_tune.memory.setup import Setup
+from gpt_tune.memory.setup import MEGATRON_DEEPSPEED, MEGATRON_LM, Setup
 from gpt_tune.units import GIB
 
-# Process groups that communicate in a run on one GPU, by what memory outside the allocator shows.
+# Process groups that communicate in a run on one GPU: Megatron-DeepSpeed with and without the pipeline
+# engine by what memory outside the allocator shows; the other trainers use the world's group only.
 ENGINE_GROUPS = 6
 PLAIN_GROUPS = 4
 
@@ -23,17 +24,19 @@ def outside_bytes(setup: Setup, c: Columns, calibration: Calibration | None) -> 
     pipeline, for norms and overflow; pipeline; context parallel with its data-parallel twin.
     """
     t, p = c.tensor_parallel > 1, c.pipeline > 1
+    megatron = setup.trainer.name in (MEGATRON_DEEPSPEED, MEGATRON_LM)
     alone = ~(t | p | (c.data > 1) | (c.context > 1))
     peers = (
         (~alone).astype(np.int64)
-        + (c.data > 1) * np.where(c.engine, 2, 1)
+        + (c.data > 1) * (np.where(c.engine, 2, 1) if megatron else 0)
         + t * 1
-        + (t | p) * 1
+        + (t | p) * (1 if setup.deepspeed else 0)
         + p * 1
         + (c.context > 1) * 2
         + (c.expert_parallel > 1) * 2
     )
-    idle = np.maximum(np.where(c.engine, ENGINE_GROUPS, PLAIN_GROUPS) - peers, 0)
+    groups = np.where(c.engine, ENGINE_GROUPS, PLAIN_GROUPS) if megatron and setup.deepspeed else 1
+    idle = np.maximum(groups - peers, 0)
     name = setup.trainer.name
     gib = (
         value(calibration, "context_gib", name)

@@ -14,7 +14,7 @@ import numpy as np
 from gpt_tune.memory.activations import LayerBytes, layer_bytes
 from gpt_tune.memory.columns import Bools, Columns, Floats
 from gpt_tune.memory.optimizers import States, states
-from gpt_tune.memory.setup import MEGATRON_DEEPSPEED, MEGATRON_LM, Setup
+from gpt_tune.memory.setup import FSDP, MEGATRON_DEEPSPEED, MEGATRON_LM, Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,11 @@ def _ends(setup: Setup, c: Columns, s: States) -> Ends:
     buffers = np.where(c.micro_batches > 1, 2.0, 1.0)
     kept = np.where(c.engine & ~c.fp32, single * buffers, 0.0)
     hidden = c.tokens * model.hidden * c.replicated
-    if setup.fused_loss:
+    if setup.trainer.name == FSDP:
+        # Fused cross entropy: 16-bit logits and their gradient (LLM Foundry's micro batches prove no more).
+        forward = backward = 2.0 * logits
+    elif setup.trainer.name == MEGATRON_LM:
+        # 16-bit logits and one fp32 copy, which turns into the gradient in place.
         forward = backward = logits + single
     else:
         # Engine: old fp32 logits, 16-bit ones, new fp32 ones; else 16-bit, fp32 and the softmax of them,

@@ -46,12 +46,16 @@ class Setup:
     @property
     def repeats_keys(self) -> bool:
         """Keys and values are repeated to the number of query heads before attention."""
-        return self.trainer.name == MEGATRON_DEEPSPEED
+        return self.trainer.name != MEGATRON_LM
 
     @property
-    def fused_loss(self) -> bool:
-        """Cross entropy works on the logits in place of several fp32 copies (NeMo's and Megatron's default)."""
-        return self.trainer.name == MEGATRON_LM
+    def eager_norm(self) -> bool:
+        """RMSNorm as Hugging Face's models write it."""
+        return self.model.norm == "rmsnorm" and self.trainer.name not in (
+            MEGATRON_DEEPSPEED,
+            MEGATRON_LM,
+            FSDP,
+        )
 
     @property
     def mask_bytes(self) -> float:
@@ -66,7 +70,8 @@ def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions,
     """The facts of one estimate; dropout and accumulation follow the trainer's defaults where it says nothing."""
     dropout = trainer.dropout
     if dropout is None:
-        dropout = DEFAULT_DROPOUT if model.norm == "layernorm" else 0.0
+        megatron = trainer.name in (MEGATRON_DEEPSPEED, MEGATRON_LM)
+        dropout = DEFAULT_DROPOUT if megatron and model.norm == "layernorm" else 0.0
     return Setup(
         model=model,
         trainer=trainer,
@@ -74,7 +79,10 @@ def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions,
         dropout=dropout,
         accumulates_fp32_without_zero=accumulation_dtype(0, "bf16", trainer) == "fp32",
         fused_softmax=fusions.masked_softmax,
-        scripted_gelu=fusions.bias_gelu and trainer.name == MEGATRON_DEEPSPEED and model.linear_bias,
+        scripted_gelu=fusions.bias_gelu
+        and trainer.name == MEGATRON_DEEPSPEED
+        and model.linear_bias
+        and not model.gated_mlp,
         old_gradient_clearing=not deepspeed_at_least(trainer, *_CLEARS_GRADIENTS_SINCE),
         workspace=(HOPPER_WORKSPACE if hopper else OLDER_WORKSPACE),
     )

@@ -171,10 +171,14 @@ def _size(
                 f"{profile.recipe} needs GPUs, and partition {partition.name} has none.",
                 "Choose another partition or cluster, or try recipe=smoke.",
             )
-        tasks = max(1, wanted.gpus or 1)
-        per_node = wanted.gpus_per_node or tasks
+        tasks = 1 if wanted.gpus is None else wanted.gpus
+        per_node = tasks if wanted.gpus_per_node is None else wanted.gpus_per_node
+        if per_node < 1:
+            raise UserError(
+                f"{per_node} tasks a node are too few.", "Set resources.gpus_per_node to 1 or more."
+            )
         return 0, min(tasks, per_node), nodes_of(tasks, per_node)
-    per_node = wanted.gpus_per_node or group.gpus_per_node
+    per_node = group.gpus_per_node if wanted.gpus_per_node is None else wanted.gpus_per_node
     if not 1 <= per_node <= group.gpus_per_node:
         raise UserError(
             f"{per_node} GPUs a node are not possible: nodes of partition {partition.name} have "

@@ -51,6 +51,8 @@ def _ask(
     asked = replace(poll, asked_at=clock.now())
     try:
         scheduler = given[cluster] if given else clusters.connect(cluster)
+        if poll.failures:  # a ping tells at once whether it is back; other commands wait for it
+            scheduler.check_reachable()
         update(records, scheduler, ledger)
     except UserError as error:  # SchedulerError, or a cluster that is not known from here
         ledger.put_poll(replace(asked, failures=poll.failures + 1, error=error.message))

@@ -1,0 +1,265 @@
+"""Submit exactly once, whatever dies: gpt-tune, sbatch, or the controller, at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpt_tune import clusters, jobs
+from gpt_tune.errors import UserError
+from gpt_tune.jobs import reconciling
+from gpt_tune.ledger import Ledger, RunRecord
+from gpt_tune.recipes.base import JobSpec
+from gpt_tune.schedulers.base import Scheduler, SubmitUnknown
+from gpt_tune.schedulers.local import Local
+from tests.cluster import SlurmCluster, wait_until
+from tests.jobs.helpers import prepared, rendered
+
+pytestmark = pytest.mark.slurm
+
+
+@pytest.fixture(autouse=True)
+def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Absence counts at the second look, so that tests need not wait."""
+    monkeypatch.setattr(reconciling, "_SETTLE_SECONDS", 0.0)
+
+
+def killed_while_submitting(
+    spec: JobSpec, kill_after: float | None = None, scheduler: Scheduler | None = None
+) -> int:
+    """Submit in a child that is ended at some moment, without a chance to tidy up; its wait status."""
+    child = os.fork()
+    if child == 0:
+        code = 70
+        try:
+            if kill_after is not None:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process as SIGKILL would
+                signal.setitimer(signal.ITIMER_REAL, kill_after)
+            jobs.submit(
+                spec, rendered(spec, "true", "--hold"), scheduler or clusters.connect(), Ledger.open()
+            )
+            code = 0
+        except UserError:
+            code = 3
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1]
+
+
+def sbatch_instead(slurm: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Put a program in front of sbatch. REAL, PID (the controller's) are filled in; $PPID is gpt-tune."""
+    folder = home / "fake"
+    folder.mkdir(exist_ok=True)
+    real = next(p for d in slurm.env["PATH"].split(":") if (p := Path(d, "sbatch")).exists())
+    text = script.replace("REAL", str(real)).replace("PID_OF_CONTROLLER", str(slurm.controller_pid))
+    (folder / "sbatch").write_text(f"#!/bin/bash\n{text}\n")
+    (folder / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{slurm.env['PATH']}")
+
+
+def jobs_with(slurm: SlurmCluster, token: str) -> list[str]:
+    rows = slurm.run("squeue", "-h", "-t", "all", "-o", "%i %k").splitlines()
+    return [row.split()[0] for row in rows if token in row]
+
+
+def settled(slurm: SlurmCluster, spec: JobSpec) -> RunRecord | None:
+    """The run once its outcome is decided; None when the ledger never heard of it."""
+    ledger = Ledger.open()
+
+    def decided() -> bool:
+        jobs.refresh(ledger)
+        return all(r.job_id or r.phase in ("ended", "lost") for r in ledger.runs() if r.run_id == spec.run_id)
+
+    wait_until(decided, 40, "a decision about the run")
+    return next((r for r in ledger.runs() if r.run_id == spec.run_id), None)
+
+
+def check(slurm: SlurmCluster, spec: JobSpec) -> RunRecord | None:
+    """At most one job, and the ledger knows it (or says that it does not know)."""
+    record = settled(slurm, spec)
+    found = jobs_with(slurm, spec.token)
+    assert len(found) <= 1
+    if record is None or record.job_id is None:
+        assert found == []
+        assert record is None or record.state in ("FAILED", "UNKNOWN")
+    else:
+        assert found == [record.job_id]
+    return record
+
+
+BEFORE = "kill -9 $PPID; exit 1"
+BEFORE_BUT_SENT = 'kill -9 $PPID; exec REAL "$@"'
+AFTER = 'out=$(REAL "$@"); kill -9 $PPID; echo "$out"'
+NO_ANSWER = (
+    'REAL "$@" >/dev/null\n'
+    'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1'
+)
+NEVER_SENT = (
+    'echo "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received" >&2; exit 1'
+)
+NO_NUMBER = 'REAL "$@" >/dev/null; echo Thank you.'
+
+
+@pytest.mark.parametrize(
+    ("script", "exists"),
+    [(BEFORE, False), (BEFORE_BUT_SENT, True), (AFTER, True)],
+    ids=["before", "sent", "after"],
+)
+def test_killed_around_sbatch(
+    slurm: SlurmCluster,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    exists: bool,
+) -> None:
+    spec = prepared(clusters.connect(), tmp_path / "runs")
+    sbatch_instead(slurm, home, monkeypatch, script)
+    assert killed_while_submitting(spec) == signal.SIGKILL
+    record = check(slurm, spec)
+    assert record is not None
+    assert (record.job_id is not None) is exists
+    if not exists:
+        assert (record.state, record.reason) == ("FAILED", reconciling.NEVER_SUBMITTED)
+        assert "submitted again" in jobs.reason_text(record)
+
+
+@pytest.mark.parametrize(("script", "exists"), [(NO_ANSWER, True), (NO_NUMBER, True), (NEVER_SENT, False)])
+def test_an_answer_that_got_lost(
+    slurm: SlurmCluster,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    exists: bool,
+) -> None:
+    spec = prepared(clusters.connect(), tmp_path / "runs")
+    sbatch_instead(slurm, home, monkeypatch, script)
+    ledger = Ledger.open()
+    if exists:
+        assert jobs.submit(spec, rendered(spec, "true", "--hold"), clusters.connect(), ledger).job_id
+    else:
+        with pytest.raises(SubmitUnknown, match="broke"):
+            jobs.submit(spec, rendered(spec), clusters.connect(), ledger)
+        assert ledger.get(spec.run_id).reason == reconciling.LOST_REASON
+    check(slurm, spec)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "gpt_tune.rendering.write",
+        "gpt_tune.jobs.submitting._request",
+        "gpt_tune.jobs.states.accepted",
+        "gpt_tune.jobs.logs.touch",
+    ],
+)
+def test_killed_between_the_steps(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    spec = prepared(clusters.connect(), tmp_path / "runs")
+    with monkeypatch.context() as patch:
+        patch.setattr(moment, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        assert killed_while_submitting(spec) == signal.SIGKILL
+    record = check(slurm, spec)
+    assert record is not None
+    assert (record.job_id is not None) is (moment.split(".")[-1] in ("accepted", "touch"))
+
+
+def test_the_controller_freezes_while_it_is_asked(
+    slurm: SlurmCluster, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sbatch outlives the killed gpt-tune, and its request is taken when the controller thaws."""
+    spec = prepared(clusters.connect(), tmp_path / "runs")
+    sbatch_instead(slurm, home, monkeypatch, 'kill -STOP PID_OF_CONTROLLER; kill -9 $PPID; exec REAL "$@"')
+    pid = slurm.controller_pid
+    assert pid is not None
+    try:
+        assert killed_while_submitting(spec) == signal.SIGKILL
+        scheduler = clusters.connect()
+        assert scheduler.still_submitting(spec.run_dir)
+        jobs.refresh(Ledger.open(), scheduler)
+        assert Ledger.open().get(spec.run_id).phase == "intent"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    record = check(slurm, spec)
+    assert record is not None
+    assert record.job_id is not None
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_the_controller_dies_before_it_answers(
+    slurm: SlurmCluster, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: bool
+) -> None:
+    """A job it had taken is found after its restart; without one nobody can know, and the user decides."""
+    spec = prepared(clusters.connect(), tmp_path / "runs")
+    ask = 'REAL "$@" >/dev/null; ' if taken else ""
+    sbatch_instead(slurm, home, monkeypatch, f"{ask}kill -TERM PID_OF_CONTROLLER; kill -9 $PPID; exit 1")
+    assert killed_while_submitting(spec) == signal.SIGKILL
+    wait_until(lambda: not slurm.is_up(), 20, "the controller's end")
+    jobs.refresh(Ledger.open())
+    assert Ledger.open().poll("testbed").failures == 1
+    assert Ledger.open().get(spec.run_id).phase == "intent"
+    slurm.stop_controller()
+    slurm.start_controller()
+    record = check(slurm, spec)
+    assert record is not None
+    if taken:
+        assert record.job_id is not None
+    else:
+        assert (record.phase, record.state, record.reason) == ("lost", "UNKNOWN", "unknown: do not resubmit")
+        assert not record.active  # no poll goes on for its sake
+        with pytest.raises(UserError, match="no known job"):
+            jobs.cancel(spec.run_id)
+
+
+def random_kills(
+    slurm: SlurmCluster, folder: Path, number: int, seed: int, during: Callable[[int], None]
+) -> None:
+    """Kill at `number` random moments of a submission, which takes about a tenth of a second."""
+    chance = random.Random(seed)
+    for i in range(number):
+        during(i)
+        spec = prepared(clusters.connect(), folder)
+        moment = chance.uniform(0.001, 0.12)
+        status = killed_while_submitting(spec, moment)
+        assert status in (signal.SIGALRM, 0), f"seed {seed}, kill {i} at {moment:.4f} s: status {status}"
+        check(slurm, spec)
+
+
+def test_twenty_random_moments_of_a_local_submission(home: Path, tmp_path: Path) -> None:
+    """The same promise on this machine: a job of an interrupted submission is in the ledger, and only once."""
+    chance = random.Random(seed := random.randrange(10**6))
+    for i in range(20):
+        spec = prepared(Local(), tmp_path / "runs")
+        moment = chance.uniform(0.001, 0.08)
+        assert killed_while_submitting(spec, moment, Local()) in (signal.SIGALRM, 0), f"seed {seed}, kill {i}"
+        wait_until(lambda: all(not r.active for r in jobs.refresh(Ledger.open())), 150, "the end of all runs")
+        started = Path(spec.run_dir, "started")
+        times = len(started.read_text().splitlines()) if started.exists() else 0
+        known = [r for r in Ledger.open().runs() if r.run_id == spec.run_id]
+        assert times <= 1, f"seed {seed}, kill {i} at {moment:.4f} s"
+        if times:
+            assert known[0].job_id is not None
+            assert known[0].state == "COMPLETED"
+
+
+def test_twenty_random_moments(slurm: SlurmCluster, tmp_path: Path) -> None:
+    random_kills(slurm, tmp_path / "runs", 20, random.randrange(10**6), lambda _: None)
+
+
+@pytest.mark.slow
+def test_two_hundred_random_moments(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """Every fifth with a controller that restarts just before."""
+
+    def restart(i: int) -> None:
+        if i % 5 == 0:
+            slurm.stop_controller()
+            slurm.start_controller()
+
+    random_kills(slurm, tmp_path / "runs", 200, random.randrange(10**6), restart)

@@ -16,10 +16,9 @@ pytestmark = pytest.mark.terminal
 
 def spawn(work: Path, term: str, *arguments: str) -> pexpect.spawn:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": term, "PROMPT_TOOLKIT_NO_CPR": "1"}
-    return pexpect.spawn(
-        sys.executable, ["-m", "tui", "--plain", *arguments], env=environment, cwd=str(work), encoding="utf-8", timeout=60,
-        dimensions=(24, 80),
-    )  # fmt: skip
+    command = ["-m", "tui", "--plain", *arguments]
+    more = {"env": environment, "cwd": str(work), "encoding": "utf-8", "timeout": 60, "dimensions": (24, 80)}
+    return pexpect.spawn(sys.executable, command, **more)
 
 
 @pytest.mark.usefixtures("home")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpt_tune.errors import UserError
 from gpt_tune.layouts.layout import Fusions, Trainer
 from gpt_tune.layouts.trainers import accumulation_dtype
 from gpt_tune.layouts.versions import deepspeed_at_least
@@ -13,10 +14,11 @@ from gpt_tune.units import MIB
 MEGATRON_DEEPSPEED = "megatron-deepspeed"
 MEGATRON_LM = "megatron-lm"
 FSDP = "fsdp"
+DEEPSPEED_HF = "deepspeed"  # Hugging Face models on DeepSpeed
 
 # BF16_Optimizer frees 16-bit gradients after the step since this DeepSpeed; before it did so only at the next
-# backward pass (bf16_optimizer.clear_lp_grads, read at tags v0.16.4 to v0.16.9).
-_CLEARS_GRADIENTS_SINCE = (0, 16, 6)
+# backward pass (bf16_optimizer.clear_lp_grads, read at tags v0.16.4 and v0.16.5).
+_CLEARS_GRADIENTS_SINCE = (0, 16, 5)
 
 # cuBLAS and cuBLASLt workspaces inside torch's allocator: 2 x 32 MiB from Hopper on, 2 x 8.1 MiB before
 # (torch CUDABlas.cpp; the H200 runs show 64 MiB).
@@ -68,6 +70,8 @@ class Setup:
 
 def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions, hopper: bool) -> Setup:
     """The facts of one estimate; dropout and accumulation follow the trainer's defaults where it says nothing."""
+    if seq_length < 1:
+        raise UserError(f"The sequence length is {seq_length} tokens.", "The smallest is 1.")
     dropout = trainer.dropout
     if dropout is None:
         megatron = trainer.name in (MEGATRON_DEEPSPEED, MEGATRON_LM)

@@ -1,0 +1,127 @@
+"""Tests the memory of fine-tuning jobs against counts by hand."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from gpt_tune.errors import UserError
+from gpt_tune.memory import finetune
+from gpt_tune.memory.finetune import FineTune, adapter_parameters, estimate_finetune
+from gpt_tune.models import catalogue, parameters
+from gpt_tune.units import GIB
+from tests.memory import support
+
+
+def test_adapters_count_rank_times_in_plus_out() -> None:
+    model = catalogue.get("llama-2-7b")
+    job = FineTune("lora", lora_rank=8, lora_targets=("q_proj", "v_proj"))
+    # The published figure for LoRA of rank 8 on q and v of Llama-2-7B.
+    assert adapter_parameters(model, job) == 4_194_304
+
+
+def test_a_plain_mlp_has_no_gate_to_adapt() -> None:
+    model = support.gpt()
+    both = FineTune("lora", lora_targets=("gate_proj", "up_proj"))
+    assert adapter_parameters(model, both) == adapter_parameters(
+        model, replace(both, lora_targets=("up_proj",))
+    )
+
+
+def test_double_quantisation_saves_what_its_paper_says() -> None:
+    """0.5 bits a weight for fp32 scales of blocks of 64, 0.127 bits with double quantisation."""
+    single, double = (finetune.quantised_bytes_per_weight(d) for d in (False, True))
+    assert (single - 0.5) * 8 == pytest.approx(0.5)
+    assert (double - 0.5) * 8 == pytest.approx(0.127, abs=0.001)
+
+
+def test_weights_of_each_method() -> None:
+    model = catalogue.get("llama-2-7b")
+    total = parameters.total(model)
+
+    def weights(method: str) -> float:
+        job = FineTune(method, "ddp", 1)  # type: ignore[arg-type]
+        return estimate_finetune(model, support.node(), job).stages[0].parameters * GIB
+
+    adapters = 4 * adapter_parameters(model, FineTune("lora"))
+    assert weights("full") == pytest.approx(4 * total)
+    assert weights("lora") == pytest.approx(2 * total + adapters)
+    tables = 2 * 32000 * 4096 + 65 * 4096
+    assert weights("qlora") == pytest.approx(0.516 * (total - tables) + 4 * tables + adapters, rel=0.001)
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+@pytest.mark.parametrize("strategy", ["zero2", "zero3"])
+def test_full_weights_follow_the_zero_stages(strategy: str, gpus: int) -> None:
+    model = catalogue.get("llama-2-7b")
+    total = parameters.total(model)
+    s = estimate_finetune(model, support.node(), FineTune("full", strategy, gpus)).stages[0]  # type: ignore[arg-type]
+    held = (s.parameters + s.gradients + s.optimizer) * GIB
+    expected = 2 * total + 14 * total / gpus if strategy == "zero2" else 16 * total / gpus
+    assert held == pytest.approx(expected)
+
+
+def test_orders_that_must_hold() -> None:
+    model, node = catalogue.get("llama-2-7b"), support.node()
+
+    def device(job: FineTune) -> float:
+        return estimate_finetune(model, node, job).device_gib
+
+    for method in ("full", "lora", "qlora"):
+        job = FineTune(method, "zero3", 8, 4, 2048)
+        assert device(job) < device(replace(job, strategy="zero2")) <= device(replace(job, strategy="ddp"))
+        assert device(job) < device(replace(job, gradient_checkpointing=False))
+        assert device(job) < device(replace(job, micro_batch_size=8))
+    one = FineTune("lora", "ddp", 1, 1, 1024)
+    assert device(replace(one, method="qlora")) < device(one) < device(replace(one, method="full"))
+
+
+@pytest.mark.parametrize(
+    ("method", "strategy", "checkpointing"),
+    list(itertools.product(("full", "lora", "qlora"), ("ddp", "zero2", "zero3"), (True, False))),
+)
+def test_terms_add_up(method: str, strategy: str, checkpointing: bool) -> None:
+    job = FineTune(method, strategy, 4, 2, 2048, checkpointing)  # type: ignore[arg-type]
+    e = estimate_finetune(catalogue.get("llama-3-8b"), support.node(), job)
+    s = e.stages[0]
+    allocated = s.parameters + s.gradients + s.optimizer + s.activations + s.logits + s.buffers + s.transient
+    assert allocated == pytest.approx(e.allocated_gib)
+    assert e.allocated_gib + s.reserved_gap == pytest.approx(e.reserved_gib)
+    assert e.reserved_gib + s.context == pytest.approx(e.device_gib)
+    assert e.low_gib < e.device_gib < e.high_gib
+    assert min(allocated, s.reserved_gap, s.context) > 0
+
+
+def test_the_qlora_case_fits_its_24_gb_card() -> None:
+    """Qwen3-8B, 1536 tokens, on 24 GB cards: it trains, also on one of them."""
+    node = replace(support.node(), gpu=support.gpu(23028.0, (8, 6)))
+    for strategy, gpus in (("ddp", 1), ("zero2", 4), ("zero3", 4)):
+        job = FineTune("qlora", strategy, gpus, 1, 1536, True, "paged_adamw_8bit")  # type: ignore[arg-type]
+        chance = estimate_finetune(catalogue.get("qwen3-8b"), node, job).oom_probability
+        assert chance is not None
+        assert chance < 0.05
+    full = FineTune("full", "ddp", 1, 1, 1536, True, "paged_adamw_8bit")
+    assert estimate_finetune(catalogue.get("qwen3-8b"), node, full).oom_probability == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (FineTune(gpus=0), "gpus"),
+        (FineTune(micro_batch_size=0), "micro_batch_size"),
+        (FineTune(seq_length=-1), "seq_length"),
+        (FineTune("lora", lora_rank=0), "lora_rank"),
+        (FineTune("lora", lora_targets=()), "target"),
+        (FineTune("lora", lora_targets=("q_prj",)), "q_proj"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(job: FineTune, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        estimate_finetune(support.llama(), support.node(), job)
+
+
+def test_experts_are_not_quantised() -> None:
+    with pytest.raises(UserError, match="experts"):
+        estimate_finetune(support.moe(), support.node(), FineTune("qlora"))

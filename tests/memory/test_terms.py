@@ -1,0 +1,253 @@
+"""Tests what every memory estimate must satisfy: terms that add up, and orders that physics demands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt_tune import memory
+from gpt_tune.calibration.constants import Calibration
+from gpt_tune.errors import UserError
+from gpt_tune.layouts.layout import Fusions, Layout, Recompute, Trainer
+from gpt_tune.memory.types import PEAK_PHASES, MemoryEstimate, StageMemory
+from gpt_tune.models.shape import ModelShape
+from tests.memory import support
+
+ALLOCATED = ("parameters", "gradients", "optimizer", "activations", "logits", "buffers", "transient")
+MODELS = (support.gpt(), support.llama(), support.moe(), support.gpt(layers=7, hidden=1024, heads=8))
+
+
+def _estimate(
+    changes: Mapping[str, Any],
+    model: ModelShape | None = None,
+    trainer: Trainer | None = None,
+    seq: int = 2048,
+) -> MemoryEstimate:
+    return memory.estimate(
+        model or support.gpt(), support.node(), trainer or Trainer(), support.layout(**changes), seq
+    )
+
+
+def _allocated(stage: StageMemory) -> float:
+    return float(sum(getattr(stage, name) for name in ALLOCATED))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(support.TRAINERS),
+    support.layouts(),
+    st.sampled_from((128, 2048, 4096)),
+)
+def test_terms_are_not_negative_and_add_up(
+    model: ModelShape, trainer: Trainer, layout: Layout, seq: int
+) -> None:
+    e = memory.estimate(model, support.node(), trainer, layout, seq)
+    assert len(e.stages) == layout.pipeline_parallel
+    for stage in e.stages:
+        assert all(getattr(stage, f.name) >= -1e-9 for f in fields(stage)), stage
+        assert _allocated(stage) + stage.reserved_gap + stage.context == pytest.approx(stage.total)
+    worst = max(e.stages, key=lambda s: s.total)
+    assert e.device_gib == worst.total
+    assert e.allocated_gib == pytest.approx(_allocated(worst))
+    assert e.reserved_gib == pytest.approx(_allocated(worst) + worst.reserved_gap)
+    assert e.allocated_gib <= e.reserved_gib <= e.device_gib
+    assert e.low_gib < e.device_gib < e.high_gib
+    assert e.oom_probability is not None
+    assert 0.0 <= e.oom_probability <= 1.0
+    assert e.peak_phase in PEAK_PHASES
+
+
+@settings(max_examples=100, deadline=None)
+@given(support.layouts(), st.sampled_from(support.TRAINERS), st.sampled_from(MODELS))
+def test_more_tensor_parallel_never_raises_parameters(
+    layout: Layout, trainer: Trainer, model: ModelShape
+) -> None:
+    node = support.node()
+    parameters = [
+        max(
+            s.parameters
+            for s in memory.estimate(model, node, trainer, replace(layout, tensor_parallel=t), 2048).stages
+        )
+        for t in (1, 2, 4, 8)
+    ]
+    # Padding of the vocabulary to 128 t rows may add a little, never a doubling's worth.
+    assert all(after <= before for before, after in pairwise(parameters))
+
+
+@pytest.mark.parametrize("data", [2, 8, 64])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_zero_stages_are_ordered(data: int, precision: str) -> None:
+    """States shrink, or stay, with every ZeRO stage."""
+    states = []
+    for zero in (0, 1, 2, 3):
+        e = _estimate(
+            {
+                "zero_stage": zero,
+                "data_parallel": data,
+                "gradient_accumulation_steps": 4,
+                "precision": precision,
+            },
+            support.gpt(layers=32, hidden=4096, heads=32),
+        )
+        s = e.stages[0]
+        states.append(s.parameters + s.gradients + s.optimizer)
+    assert states == sorted(states, reverse=True)
+    assert states[3] < states[0]
+
+
+@pytest.mark.parametrize("trainer", support.TRAINERS[:7], ids=str)
+def test_more_data_parallel_never_raises_memory_of_states(trainer: Trainer) -> None:
+    optimizer = [
+        _estimate({"zero_stage": 1, "data_parallel": d, "gradient_accumulation_steps": 2}, trainer=trainer)
+        .stages[0]
+        .optimizer
+        for d in (1, 2, 4, 8)
+    ]
+    assert optimizer == sorted(optimizer, reverse=True)
+
+
+def test_recompute_saves_activations_in_order() -> None:
+    full, selective, none = (
+        _estimate({"flash_attention": False, "micro_batch_size": 4, "recompute": r}).allocated_gib
+        for r in (Recompute("full", "uniform", 1), Recompute("selective"), Recompute())
+    )
+    assert full < selective < none
+
+
+def test_flash_attention_drops_the_scores_and_their_buffer() -> None:
+    with_flash, without = (
+        _estimate({"micro_batch_size": 4, "flash_attention": f}).stages[0] for f in (True, False)
+    )
+    scores = 4 * 16 * 2048**2
+    assert without.buffers - with_flash.buffers == pytest.approx(2 * scores / 2**30)
+    # Five bytes a score in each of 24 layers; flash keeps a copy of the context and a log-sum instead.
+    saved = without.activations - with_flash.activations
+    assert saved == pytest.approx(
+        24 * (5 * scores - 2 * 4 * 2048 * 2048 - 4 * 4 * 2048 * 16) / 2**30, rel=1e-6
+    )
+
+
+def test_unfused_softmax_keeps_seven_bytes_a_score() -> None:
+    fused, unfused = (
+        _estimate({"flash_attention": False, "fusions": Fusions(masked_softmax=f)}).stages[0].activations
+        for f in (True, False)
+    )
+    assert unfused - fused == pytest.approx(24 * 2 * 16 * 2048**2 / 2**30)
+
+
+def test_the_first_stage_holds_most_micro_batches_and_the_last_the_logits() -> None:
+    e = _estimate({"pipeline_parallel": 4, "gradient_accumulation_steps": 16})
+    assert e.stages[0].activations > e.stages[1].activations > e.stages[2].activations
+    assert e.stages[3].logits > 0
+    assert all(s.logits == 0 for s in e.stages[:3])
+
+
+def test_fewer_micro_batches_than_stages_are_all_that_is_in_flight() -> None:
+    few, many = (
+        _estimate({"pipeline_parallel": 8, "gradient_accumulation_steps": m}).stages[0].activations
+        for m in (2, 32)
+    )
+    assert many == pytest.approx(4 * few)
+
+
+def test_interleaving_holds_more_than_plain_1f1b() -> None:
+    trainer = Trainer("megatron-lm", None, None)
+    plain, interleaved = (
+        _estimate(
+            {
+                "pipeline_parallel": 4,
+                "virtual_pipeline": v,
+                "gradient_accumulation_steps": 32,
+                "zero_stage": 1,
+            },
+            trainer=trainer,
+        )
+        .stages[0]
+        .activations
+        for v in (1, 2)
+    )
+    # Stage 0 of 4 with 2 chunks: 2*3 + 4 + 1 = 11 chunks of half a stage, against 4 whole ones.
+    assert interleaved / plain == pytest.approx(5.5 / 4)
+
+
+def test_sequence_parallel_and_context_parallel_divide_activations() -> None:
+    base = {"tensor_parallel": 4, "micro_batch_size": 2}
+    assert (
+        _estimate(base | {"sequence_parallel": True}).stages[0].activations
+        < _estimate(base).stages[0].activations
+    )
+    trainer = Trainer("megatron-lm", None, None)
+    one, two = (
+        _estimate(
+            {"context_parallel": c, "context_method": "ring" if c > 1 else None, "zero_stage": 1},
+            support.llama(positions="none"),
+            trainer,
+        )
+        .stages[0]
+        .activations
+        for c in (1, 2)
+    )
+    assert two == pytest.approx(one / 2)
+
+
+def test_chunks_with_the_embedding_are_not_recomputed() -> None:
+    """Interval 4: the first chunk holds two specs before the layers, and two layers that stay whole."""
+    by_chunk = {
+        n: _estimate({"micro_batch_size": 4, "recompute": Recompute("full", "uniform", n)}) for n in (2, 4)
+    }
+    whole = _estimate({"micro_batch_size": 4}).stages[0].activations / 24
+    assert by_chunk[4].stages[0].activations > 1.5 * whole
+    assert by_chunk[2].stages[0].activations < by_chunk[4].stages[0].activations
+
+
+def test_unknown_gpu_memory_is_unknown_risk() -> None:
+    node = support.node(None)
+    e = memory.estimate(support.gpt(), node, Trainer(), support.layout(), 2048)
+    assert e.limit_gib is None
+    assert e.oom_probability is None
+
+
+def test_oom_probability_rises_with_memory() -> None:
+    chances = [_estimate({"micro_batch_size": b}).oom_probability for b in (1, 8, 16, 64)]
+    assert chances == sorted(chances, key=lambda x: x or 0.0)
+    assert chances[0] == pytest.approx(0.0, abs=1e-6)
+    assert chances[-1] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_calibration_moves_device_memory_and_narrows_the_interval() -> None:
+    plain = _estimate({})
+    moved = memory.estimate(
+        support.gpt(),
+        support.node(),
+        Trainer(),
+        support.layout(),
+        2048,
+        Calibration(memory={"cluster_gib": 3.0}, memory_error=0.03),
+    )
+    assert moved.allocated_gib == plain.allocated_gib
+    assert moved.device_gib == pytest.approx(plain.device_gib + 3.0)
+    assert moved.high_gib / moved.low_gib < plain.high_gib / plain.low_gib
+
+
+def test_a_trainer_specific_constant_wins() -> None:
+    calibration = Calibration(memory={"cluster_gib": 3.0, "megatron-lm.cluster_gib": 1.0})
+
+    def device(trainer: Trainer, c: Calibration | None) -> float:
+        return memory.estimate(support.gpt(), support.node(), trainer, support.layout(), 2048, c).device_gib
+
+    mine, other = Trainer("megatron-lm", None, None), Trainer()
+    assert device(mine, calibration) - device(mine, None) == pytest.approx(1.0)
+    assert device(other, calibration) - device(other, None) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seq", [0, -1])
+def test_a_sequence_without_tokens_is_refused(seq: int) -> None:
+    with pytest.raises(UserError, match="sequence length"):
+        _estimate({}, seq=seq)

@@ -21,6 +21,7 @@ from gpt_tune.workflows.fields import SPECS, STEPS, Spec, spec_of
 from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
 from gpt_tune.workflows.options import options_of
+from gpt_tune.workflows.resubmit import flat_layout
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
@@ -361,20 +362,9 @@ def choose(draft: Draft, plan: Plan) -> Draft:
     """The draft with a layout chosen. A layout that is not the planner's first is fixed, so that it is kept."""
     if plan.rank == 1:
         return replace(draft, plan=plan)
-    fixed = _flat(plan.layout.to_json())
+    fixed = flat_layout(plan.layout.to_json())
     profile = replace(draft.profile, layout=LayoutChoice(fixed=fixed))
     return replace(draft, plan=plan, profile=profile, origins={**draft.origins, "layout.fixed": YOU})
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested layout keys as dotted ones, without nulls and without the batch, which the training step owns."""
-    flat: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            flat.update(_flat(value, f"{prefix}{key}."))
-        elif value is not None and key not in ("global_batch_size", "precision"):
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def profile_of(draft: Draft) -> Profile:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Run
+from tests.cli.conftest import STEP_LINE, Run
 from tests.cluster import SlurmCluster
 
 pytestmark = pytest.mark.slurm
@@ -74,6 +74,19 @@ def test_a_short_job_is_followed_to_its_end(gpt_tune: Run, site: str) -> None:
     assert (followed.code, events[-1]["state"]) == (0, "COMPLETED")
     assert max(e["iteration"] for e in events if e["event"] == "step") == 4
     assert gpt_tune("parse", data["job_id"], "--json").json["summary"]["steps"] == 4
+
+
+def test_a_job_that_gpt_tune_did_not_submit(
+    gpt_tune: Run, site: str, slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    script = tmp_path / "mine.sh"
+    script.write_text(f"#!/bin/bash\ncat <<'END'\n{STEP_LINE}{STEP_LINE.replace('1/', '2/')}END\nexit 3\n")
+    log = tmp_path / "mine-%j.log"
+    job_id = slurm.run("sbatch", "--parsable", "--wait", f"--output={log}", str(script), check=False).strip()
+    done = gpt_tune("watch", job_id, "--json")
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert [e["iteration"] for e in events if e["event"] == "step"] == [1, 2]
+    assert (done.code, events[-1]["state"]) == (1, "FAILED")
 
 
 @pytest.mark.parametrize(

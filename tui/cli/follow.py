@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpt_tune.diagnosis.types import Finding
     from gpt_tune.ledger import RunRecord
     from gpt_tune.logs.types import Step
+    from gpt_tune.workflows.foreign import ForeignJob
     from gpt_tune.workflows.watch import Watch, WatchUpdate
 
 SCHEMA = "gpt-tune/watch/1"
@@ -36,11 +37,14 @@ def follow_run(run_id: str, once: bool = False, as_json: bool = False) -> int:
     return follow(watch_of(record), once, as_json, record)
 
 
-def follow_files(paths: Sequence[str], once: bool = False, as_json: bool = False) -> int:
-    """Follow log files; without a scheduler they end only when the user stops, or at once with `once`."""
+def follow_files(
+    paths: Sequence[str], once: bool = False, as_json: bool = False, job: ForeignJob | None = None
+) -> int:
+    """Follow log files, of a job of mine or of no job; those end only when the user stops, or with `once`."""
     from gpt_tune.workflows.watch import Watch
 
-    return follow(Watch(paths), once, as_json, None)
+    gpus, source = (job.status.gpus, job.state_source) if job else (None, None)
+    return follow(Watch(paths, gpus=gpus, state_source=source), once, as_json, None)
 
 
 def follow(watch: Watch, once: bool, as_json: bool, record: RunRecord | None) -> int:

@@ -11,14 +11,16 @@ from gpt_tune.errors import UserError
 
 if TYPE_CHECKING:
     from gpt_tune.ledger import RunRecord
+    from gpt_tune.workflows.foreign import ForeignJob
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Log files, and the run they are of when it is one of ours."""
+    """Log files, and the run they are of when it is one of ours, or the job when it is another's."""
 
     paths: tuple[str, ...]
     record: RunRecord | None = None
+    foreign: ForeignJob | None = None
 
 
 def target_of(names: Sequence[str]) -> Target:
@@ -35,8 +37,23 @@ def target_of(names: Sequence[str]) -> Target:
     from gpt_tune import jobs
     from gpt_tune.jobs.logs import resolved_log_paths
 
-    record = jobs.find(missing)
+    try:
+        record = jobs.find(missing)
+    except UserError as unknown:
+        return _foreign(missing, unknown)
     return Target(tuple(resolved_log_paths(record)), record)
+
+
+def _foreign(name: str, unknown: UserError) -> Target:
+    """A job of mine that gpt-tune did not submit, else the error that it is not known."""
+    from gpt_tune.workflows import foreign
+
+    job = foreign.find(name)
+    if job is None:
+        raise unknown
+    if not job.log_paths:
+        raise UserError(f"Slurm does not say where job {name} writes its log.", "Name the log file instead.")
+    return Target(job.log_paths, None, job)
 
 
 def _looks_like_path(name: str) -> bool:

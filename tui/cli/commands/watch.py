@@ -23,7 +23,7 @@ def command(targets: tuple[str, ...], once: bool, as_json: bool) -> int:
     target = target_of(targets)
     if target.record is not None:
         return follow_run(target.record.run_id, once, as_json)
-    return follow_files(target.paths, once, as_json)
+    return follow_files(target.paths, once, as_json, target.foreign)
 
 
 def _newest() -> str:

@@ -1,0 +1,70 @@
+"""Owns making a new run out of an old one: the same choices, or with the change that cures what ended it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpt_tune.errors import UserError
+from gpt_tune.jobs.logs import resolved_log_paths
+from gpt_tune.layouts.choices import CHOICES, check_fixed
+from gpt_tune.ledger import RunRecord
+from gpt_tune.profiles import settings
+from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.workflows.records import profile_of
+
+
+@dataclass(frozen=True, slots=True)
+class Resubmission:
+    """The profile of the new run, and what is different from the old one, in words."""
+
+    profile: Profile
+    changes: tuple[str, ...] = ()
+
+
+def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ()) -> Resubmission:
+    """The old run's choices with its layout kept. with_fix: changed by what its log says is wrong.
+
+    more: KEY=VALUE changes on top. UserError when a fix is asked for and none is known.
+    """
+    profile = profile_of(record)
+    layout = dict((record.plan or {}).get("layout") or {})
+    fixed = {**flat_layout(layout), **profile.layout.fixed}
+    changes: list[str] = []
+    if with_fix:
+        for key, value in fix_of(record).items():
+            changes.append(f"{key}={value}")
+            # The cure may contradict the old layout: what it names is set, and the planner finds the rest anew.
+            fixed = {k: v for k, v in profile.layout.fixed.items() if k != key.removeprefix("layout.fixed.")}
+    profile = replace(profile, layout=LayoutChoice(fixed=fixed))
+    changes += more
+    return Resubmission(settings.with_settings(profile, changes), tuple(changes))
+
+
+def fix_of(record: RunRecord) -> dict[str, str]:
+    """The settings that cure a run's root cause, by what its log says."""
+    from gpt_tune.diagnosis import diagnose
+
+    result = diagnose(resolved_log_paths(record))
+    root = result.root_cause
+    if root is None:
+        raise UserError(
+            f"Nothing in the log of {record.run_id} says what was wrong.",
+            "Resubmit without --with-fix, or change it with --set.",
+        )
+    if not root.changes:
+        raise UserError(f"{root.text} No setting cures that.", root.fix)
+    return {str(k): str(v) for k, v in root.changes.items()}
+
+
+def flat_layout(layout: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A layout's JSON as fixed keys: dotted, without nulls, without batch and precision (the training step's own)."""
+    flat: dict[str, Any] = {}
+    for key, value in layout.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat.update(flat_layout(value, f"{dotted}."))
+        elif value is not None and dotted in CHOICES and dotted not in ("global_batch_size", "precision"):
+            flat[dotted] = value
+    return check_fixed(flat) if not prefix else flat

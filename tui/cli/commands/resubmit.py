@@ -1,0 +1,41 @@
+"""Owns `gpt-tune resubmit`: an old run again."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpt_tune.errors import EXIT_DONE
+from tui.cli.options import json_option, set_option
+from tui.cli.output import say
+
+
+@click.command(help="Submit a run again; --with-fix changes what its log says ended it.")
+@click.argument("identity", metavar="ID")
+@click.option("--with-fix", is_flag=True, help="Apply the setting that cures the root cause.")
+@set_option
+@click.option("--dry-run", is_flag=True, help="Show what would be submitted; submit nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def command(
+    identity: str, with_fix: bool, changes: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    from gpt_tune import jobs
+    from gpt_tune.workflows import launch
+    from gpt_tune.workflows.resubmit import again
+    from tui.cli.submission import describe, report_dry_run, report_submitted
+
+    record = jobs.find(identity)
+    new = again(record, with_fix, changes)
+    ready = launch.prepare(new.profile)
+    for change in new.changes:
+        say(f"changed: {change}")
+    if dry_run:
+        return report_dry_run(ready, as_json)
+    if sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json):
+        describe(ready)
+        if not click.confirm(f"Submit {record.run_id} again?", default=True, err=True):
+            say("Not submitted.")
+            return EXIT_DONE
+    return report_submitted(launch.submit(ready), ready.warnings, as_json)

@@ -1,0 +1,129 @@
+"""Tests of what comes after a run: results, resubmission, and the doctor before it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpt_tune import planner
+from gpt_tune.ledger import Ledger, default_path
+from gpt_tune.profiles.build import to_dict
+from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.toml import dump
+from gpt_tune.workflows import doctor
+from gpt_tune.workflows.resubmit import again, flat_layout
+from tests.cli.conftest import Run
+
+TINY = ("--set", "smoke.layers=1", "--set", "smoke.hidden=16")
+
+
+def ran(gpt_tune: Run, steps: int) -> str:
+    """A short run that has ended; its id."""
+    run_id = str(gpt_tune("submit", "smoke", *TINY, "--set", f"smoke.steps={steps}", "--json").json["run_id"])
+    assert gpt_tune("watch", run_id, "--json").code == 0
+    return run_id
+
+
+def test_results(gpt_tune: Run, tmp_path: Path) -> None:
+    assert gpt_tune("results", "--json").json == {"schema": "gpt-tune/results/1", "results": []}
+    first, second = ran(gpt_tune, 4), ran(gpt_tune, 8)
+    rows = gpt_tune("results", "list", "--json").json["results"]
+    assert [r["run_id"] for r in rows] == [second, first]
+    assert [r["steps"] for r in rows] == [8, 4]
+    assert rows[0]["median_step_time_ms"] > 0
+    assert second in gpt_tune("results").out
+    table = list(csv.DictReader(io.StringIO(gpt_tune("results", "export").out)))
+    assert [r["steps"] for r in table] == ["8", "4"]
+    out = tmp_path / "bench.json"
+    assert gpt_tune("results", "export", first, "--format", "benchmark", "--out", out).code == 0
+    assert '"total_steps": 4' in out.read_text()
+    different = {d["key"]: d for d in gpt_tune("results", "compare", first, second, "--json").json["results"]}
+    assert (different["smoke.steps"]["a"], different["smoke.steps"]["b"]) == (4, 8)
+    assert different["steps"]["ratio"] == 2
+    assert "smoke.steps" in gpt_tune("results", "compare", first, second).out
+    assert gpt_tune("results", "compare", first, "nothing", "--json").error["code"] == 2
+
+
+def test_results_whose_log_is_gone(gpt_tune: Run) -> None:
+    run_id = ran(gpt_tune, 2)
+    for path in Ledger.open().get(run_id).log_paths:
+        for file in Path(path).parent.glob("*"):
+            file.unlink()
+    (row,) = gpt_tune("results", "--json").json["results"]
+    assert (row["steps"], row["median_step_time_ms"]) == (0, None)
+    assert "gone" in gpt_tune("results", "export", run_id, "--format", "benchmark", "--json").error["message"]
+
+
+def test_resubmit(gpt_tune: Run) -> None:
+    run_id = ran(gpt_tune, 3)
+    done = gpt_tune("resubmit", run_id, "--set", "smoke.steps=5", "--dry-run", "--json")
+    assert (done.code, done.json["state"]) == (0, "DRY_RUN")
+    assert "smoke.steps=5" in done.err
+    done = gpt_tune("resubmit", run_id, "--json")
+    assert done.json["run_id"] != run_id
+    assert gpt_tune("watch", done.json["run_id"], "--json").code == 0
+    assert gpt_tune("resubmit", "nothing", "--json").error["code"] == 2
+
+
+def test_resubmitting_keeps_the_layout(home: Path, gpt_tune: Run) -> None:
+    request = planner.build_request("gpt-1.3b", 8, gpu="h100", top=3)
+    plan = planner.search(request).plans[2]
+    record = Ledger.open().get(ran(gpt_tune, 2))
+    profile = Profile(layout=LayoutChoice(fixed={"zero_stage": plan.layout.zero_stage}))
+    old = replace(record, plan=plan.to_json(), profile=dump(to_dict(profile)))
+    new = again(old, more=("training.iterations=7",))
+    assert new.profile.layout.fixed == flat_layout(plan.layout.to_json())
+    assert new.profile.training.iterations == 7
+    again_request = planner.build_request("gpt-1.3b", 8, gpu="h100", fix=new.profile.layout.fixed)
+    assert planner.search(again_request).plans[0].layout == plan.layout
+
+
+def test_doctor_on_this_machine(gpt_tune: Run) -> None:
+    done = gpt_tune("doctor", "--json")
+    assert done.json["schema"] == "gpt-tune/doctor/1"
+    checks = {c["check"]: c for c in done.json["doctor"]}
+    assert {"python", "installation", "settings", "state", "ledger", "slurm"} <= set(checks)
+    assert all(set(c) == {"check", "status", "text", "fix"} for c in done.json["doctor"])
+    assert done.code == int(any(c["status"] in ("warning", "error") for c in done.json["doctor"]))
+    assert "next:" in gpt_tune("doctor").out
+
+
+def test_doctor_names_a_damaged_ledger(gpt_tune: Run) -> None:
+    ledger = default_path()
+    ledger.parent.mkdir(parents=True)
+    ledger.write_bytes(b"nonsense" * 1000)
+    done = gpt_tune("doctor", "--json")
+    assert done.code == 1
+    assert {c["check"] for c in done.json["doctor"] if c["status"] == "error"} == {"ledger"}
+    assert done.json["next_step"]
+
+
+def test_doctor_says_when_the_terminal_is_no_utf8(gpt_tune: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("locale.getpreferredencoding", lambda _: "ANSI_X3.4-1968")
+    done = gpt_tune("doctor", "--json")
+    assert done.code == 1
+    assert [c["check"] for c in done.json["doctor"] if c["status"] == "warning"] == ["terminal"]
+
+
+def test_the_file_system_is_that_of_the_longest_mount() -> None:
+    mounts = (
+        "a / ext4 rw 0 0\nb /shared nfs4 rw 0 0\nc /shared/fast lustre rw 0 0\nd /sharedother xfs rw 0 0\n"
+    )
+    for path, kind in (
+        ("/shared/x", "nfs4"),
+        ("/shared/fast/y", "lustre"),
+        ("/sharedother", "xfs"),
+        ("/home", "ext4"),
+    ):
+        assert doctor._file_system(Path(path), lambda: mounts) == kind
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    assert doctor._write_trouble(file / "below") == "it is no folder"
+    assert doctor._write_trouble(tmp_path / "new" / "deep") == ""

@@ -1,7 +1,8 @@
 """Owns the constants of step time: their names, units and defaults, and how a calibration overrides them.
 
-A calibration's `timing` table may hold any name of `DEFAULTS`, bare (for every trainer of that cluster) or
-with the trainer in front ("megatron-lm.gemm_fraction"); the longer name wins.
+A calibration's `timing` table may hold any name of `DEFAULTS`: bare (for every trainer of that cluster), with
+the trainer in front ("megatron-lm.gemm_fraction") or with trainer and version ("megatron-lm@nemo.overlap").
+The longest name that exists wins, and a calibration wins over a default.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpt_tune.calibration.constants import Calibration
-from gpt_tune.hardware.parts import Node
+from gpt_tune.hardware.parts import Gpu, Node
 from gpt_tune.layouts.layout import Trainer
 
 # Fractions are of the GPU's or node's own figures, so that they carry over to GPUs nobody has measured.
@@ -19,6 +20,8 @@ from gpt_tune.layouts.layout import Trainer
 DEFAULTS: Mapping[str, float] = {
     # Large 16-bit matrix products inside a step, as a fraction of the GPU's best measured rate.
     "gemm_fraction": 0.88,
+    # B200 meets its power limit in any long run of products.
+    "blackwell.gemm_fraction": 0.66,
     # Time a matrix product takes beside its FLOPs: ramp, tail and wave quantisation, microseconds.
     "gemm_fixed_us": 10.0,
     # Filling and draining a tile costs as much as this many more elements of a product's inner dimension
@@ -29,17 +32,29 @@ DEFAULTS: Mapping[str, float] = {
     # Rate of fp8 products over 16-bit ones (quantisation included).
     "fp8_speedup": 1.45,
     # FlashAttention over large matrix products, forward; causal half counted.
-    "attention_fraction": 0.50,
+    "attention_fraction": 0.45,
+    # cuDNN's and FlashAttention 3's kernels.
+    "megatron-lm@nemo.attention_fraction": 0.60,
+    "blackwell.attention_fraction": 0.80,
     # Memory-bound kernels, as a fraction of the GPU's memory bandwidth.
     "memory_fraction": 0.72,
     # 1: pointwise chains run as one kernel (TorchScript fusion, apex, Transformer Engine); 0: one by one.
     "fused_pointwise": 0.0,
+    "megatron-lm.fused_pointwise": 1.0,
+    "fsdp.fused_pointwise": 0.5,
+    # Bytes moved per parameter to add a micro-batch's gradient to the sum: read two and write one 16-bit
+    # element, and the trainer's own sum (DeepSpeed's flat buffer) about as much again. Megatron-LM adds in the
+    # product's epilogue (gradient accumulation fusion), where most of 8 bytes hides.
+    "gradient_bytes": 10.0,
+    "megatron-lm.gradient_bytes": 3.0,
+    "fsdp.gradient_bytes": 4.0,
     # Host time to issue one kernel from Python, microseconds. Backward kernels cost the share below.
     "host_us": 50.0,
     # Host time a parameter tensor costs in DeepSpeed's ZeRO and fp16 optimizers (Python loops), microseconds.
     "tensor_us": 80.0,
     # Fixed host time of a step: data, loss reduction, logging, milliseconds.
     "step_ms": 6.0,
+    "megatron-lm@nemo.step_ms": 100.0,
     # All-reduce bus bandwidth over NVLink as a fraction of its one-way rate (A100 0.78, H200 0.82, B200 0.76).
     "intra_fraction": 0.75,
     # Bus bandwidth of a pair of GPUs over that of all GPUs of the node (NCCL channels, link topology).
@@ -50,8 +65,14 @@ DEFAULTS: Mapping[str, float] = {
     "inter_fraction": 0.75,
     # Fixed time of one collective or send between nodes, microseconds.
     "inter_us": 40.0,
-    # Share of data-parallel traffic hidden under compute where the trainer overlaps it.
-    "overlap": 0.8,
+    # Share of data-parallel traffic that hides under compute. Megatron-DeepSpeed reduces after the flush and
+    # Megatron-LM does not overlap unless asked; NeMo's recipes ask, FSDP prefetches.
+    "overlap": 0.0,
+    "megatron-lm@nemo.overlap": 0.8,
+    "fsdp.overlap": 0.8,
+    # Share of tensor-parallel traffic that hides under compute (NeMo's user buffers).
+    "tensor_overlap": 0.0,
+    "megatron-lm@nemo.tensor_overlap": 0.3,
     # Growth of step time per doubling of the nodes: stragglers and jitter.
     "jitter": 0.003,
 }
@@ -69,6 +90,7 @@ class Constants:
     attention_rate: float
     memory_rate: float
     fused_pointwise: float
+    gradient_bytes: float
     host: float
     tensor: float
     step: float
@@ -78,16 +100,24 @@ class Constants:
     inter_rate: float
     inter_latency: float
     overlap: float
+    tensor_overlap: float
     jitter: float
 
 
-def value(name: str, trainer: str, calibration: Calibration | None) -> float:
+def value(name: str, gpu: Gpu, trainer: Trainer, calibration: Calibration | None) -> float:
     """The constant `name`, from the calibration if it has it."""
-    if calibration is not None:
-        for key in (f"{trainer}.{name}", name):
-            if key in calibration.timing:
-                return float(calibration.timing[key])
-    return DEFAULTS[name]
+    names = [
+        f"{trainer.name}@{trainer.version}.{name}",
+        f"{trainer.name}.{name}",
+        f"{gpu.architecture}.{name}",
+        name,
+    ]
+    tables = [DEFAULTS] if calibration is None else [calibration.timing, DEFAULTS]
+    for table in tables:
+        for key in names:
+            if key in table:
+                return float(table[key])
+    raise KeyError(name)
 
 
 def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Constants:
@@ -95,7 +125,7 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
     gpu = node.gpu
 
     def get(name: str) -> float:
-        return value(name, trainer.name, calibration)
+        return value(name, gpu, trainer, calibration)
 
     gemm = gpu.bf16_achievable_tflops * 1e12 * get("gemm_fraction")
     return Constants(
@@ -107,6 +137,7 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
         attention_rate=gemm * get("attention_fraction"),
         memory_rate=gpu.memory_bandwidth_gbs * 1e9 * get("memory_fraction"),
         fused_pointwise=get("fused_pointwise"),
+        gradient_bytes=get("gradient_bytes"),
         host=get("host_us") * 1e-6,
         tensor=get("tensor_us") * 1e-6,
         step=get("step_ms") * 1e-3,
@@ -116,5 +147,6 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
         inter_rate=max(node.network_gbs_per_gpu, 0.1) * 1e9 * get("inter_fraction"),
         inter_latency=get("inter_us") * 1e-6,
         overlap=get("overlap"),
+        tensor_overlap=get("tensor_overlap"),
         jitter=get("jitter"),
     )

@@ -45,8 +45,45 @@ def estimate(
     calibration: Calibration | None = None,
 ) -> StepEstimate:
     """The step time of one layout, split into what it is spent on."""
-    columns = parts(model, node, trainer, LayoutBatch.of([layout]), seq_length, calibration)
-    seconds = float(_total(columns)[0])
+    return estimate_many(model, node, trainer, LayoutBatch.of([layout]), seq_length, calibration)[0]
+
+
+def estimate_many(
+    model: ModelShape,
+    node: Node,
+    trainer: Trainer,
+    batch: LayoutBatch,
+    seq_length: int,
+    calibration: Calibration | None = None,
+) -> list[StepEstimate]:
+    """`estimate` of each layout of a batch, at the price of one."""
+    if len(batch) == 0:
+        return []
+    columns = parts(model, node, trainer, batch, seq_length, calibration)
+    total = _total(columns)
+    return [
+        _one(
+            model,
+            node,
+            batch.row(i),
+            seq_length,
+            float(total[i]),
+            {name: float(columns[name][i]) for name in PARTS},
+            calibration,
+        )
+        for i in range(len(batch))
+    ]
+
+
+def _one(
+    model: ModelShape,
+    node: Node,
+    layout: Layout,
+    seq_length: int,
+    seconds: float,
+    spent: dict[str, float],
+    calibration: Calibration | None,
+) -> StepEstimate:
     low, high = interval(seconds, calibration)
     tokens = layout.global_batch_size * seq_length
     model_rate, ran_rate = _tflops(model, layout, seq_length, tokens, seconds)
@@ -55,7 +92,7 @@ def estimate(
         seconds=seconds,
         low=low,
         high=high,
-        **{name: float(columns[name][0]) for name in PARTS},
+        **spent,
         model_tflops=model_rate,
         hardware_tflops=ran_rate,
         mfu=model_rate / peak if peak > 0 else None,

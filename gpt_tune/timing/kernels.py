@@ -9,6 +9,7 @@ from gpt_tune.timing.constants import Constants
 
 Floats = NDArray[np.float64]
 
+
 def product(m: Floats, k: Floats, n: Floats, speed: Floats, constants: Constants) -> Floats:
     """Seconds of C[m,n] = A[m,k] B[k,n]. speed: 1 for 16-bit, above for fp8, below for fp32.
 

@@ -39,11 +39,6 @@ class Micro:
     fused_softmax: bool = True
 
 
-# Adding a micro-batch's gradient to what is there reads two and writes one 16-bit element, and the trainer's
-# own sum (DeepSpeed's flat buffer, Megatron's main gradient) about as much again: bytes per parameter.
-GRADIENT_BYTES = 10.0
-
-
 # Host-bound layers of vTrain's 8-GPU runs take 3.0, 3.4, 3.4, 4.1 ms at tensor parallel 1, 2, 4, 8.
 WAIT_PER_DOUBLING = 0.1
 
@@ -141,11 +136,16 @@ class LayerTimer:
         self.expert_link = network.group(micro.expert, micro.tensor * micro.context, domain, constants)
 
     def _gemm(
-        self, k: Floats | float, n: Floats | float, backward: bool, tokens: Floats | None = None
+        self,
+        k: Floats | float,
+        n: Floats | float,
+        backward: bool,
+        tokens: Floats | None = None,
+        speed: Floats | None = None,
     ) -> Floats:
         m = self.tokens if tokens is None else tokens
         kk, nn = np.asarray(k, dtype=np.float64), np.asarray(n, dtype=np.float64)
-        speed, c = self.micro.speed, self.constants
+        c, speed = self.constants, self.micro.speed if speed is None else speed
         if not backward:
             return kernels.product(m, kk, nn, speed, c)
         # Gradients of the input and of the weights.
@@ -190,7 +190,7 @@ class LayerTimer:
         link, n_bytes = self.tensor_link, self.unit
         reduce = 2.0 * network.all_reduce(link, n_bytes)
         scatter = (5.0 if backward else 4.0) * network.gather(link, n_bytes)
-        return np.where(self.micro.sequence_parallel, scatter, reduce)
+        return np.where(self.micro.sequence_parallel, scatter, reduce) * (1.0 - self.constants.tensor_overlap)
 
     def _context_comm(self, backward: bool) -> Floats:
         model = self.model
@@ -230,7 +230,7 @@ class LayerTimer:
         if backward:
             held = parameters.layer(model, sparse)
             weights = (held.sharded + held.experts / self.micro.expert) / self.t
-            gpu = gpu + kernels.moved(GRADIENT_BYTES * weights, c)
+            gpu = gpu + kernels.moved(c.gradient_bytes * weights, c)
         tensor = np.where(self.micro.tensor > 1, self._tensor_comm(backward), 0.0)
         gpu = gpu + kernels_ * c.gap
         # Backward is issued by autograd in C++. Tensor-parallel ranks wait for the slowest of them, twice a pass.
@@ -250,14 +250,18 @@ class LayerTimer:
         """Final norm, logits and cross entropy over the padded vocabulary (fp32 on each rank's slice)."""
         zero = np.zeros_like(self.tokens)
         words = parameters.padded_vocab(self.model, self.micro.tensor) / self.t
-        gpu = self._gemm(self.model.hidden, words, backward)
+        # Logits stay in 16 bit where layers run in fp8.
+        speed = np.minimum(self.micro.speed, 1.0)
+        gpu = self._gemm(self.model.hidden, words, backward, speed=speed)
         # Logits transposed and made fp32, maximum, shift, exponent, sum, quotient; backward: scale, back to
         # 16 bit, transposed. None of it is fused by TorchScript.
         n_bytes = 20.0 if backward else 40.0
         gpu = gpu + kernels.moved(self.tokens * words * n_bytes, self.constants)
         reduce = 3.0 * network.all_reduce(self.tensor_link, 4.0 * self.tokens)
         if backward:
-            gpu = gpu + kernels.moved(GRADIENT_BYTES * words * self.model.hidden, self.constants)
+            gpu = gpu + kernels.moved(
+                self.constants.gradient_bytes * words * self.model.hidden, self.constants
+            )
             reduce = network.all_reduce(self.tensor_link, self.unit)
         tensor = np.where(self.micro.tensor > 1, reduce, 0.0)
         return Pass(gpu, tensor, zero, zero, zero + 15 * self.constants.host)

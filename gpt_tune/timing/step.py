@@ -285,6 +285,11 @@ def _update(
     return np.where(d > 1, traffic, 0.0), optimizer
 
 
+def _adds_fp32(trainer: Trainer) -> bool:
+    """Whether Megatron-LM reduces gradients in fp32: its default."""
+    return trainer.gradient_accumulation_dtype in (None, "fp32")
+
+
 def _bf16_optimizer(trainer: Trainer, batch: LayoutBatch) -> NDArray[np.bool_]:
     """Where DeepSpeed's BF16_Optimizer runs: it shards Adam at ZeRO 0 too, and works on flat buffers."""
     if trainer.name != "megatron-deepspeed":
@@ -293,21 +298,23 @@ def _bf16_optimizer(trainer: Trainer, batch: LayoutBatch) -> NDArray[np.bool_]:
     piped = batch.context_parallel == 1 if engine is None else np.full(len(batch), engine)
     adds_fp32 = trainer.gradient_accumulation_dtype == "fp32"
     bf16 = batch.precision == PRECISIONS.index("bf16")
-    return bf16 & (((batch.zero_stage == 0) & (piped | adds_fp32)) | ((batch.zero_stage == 1) & adds_fp32))
+    result: NDArray[np.bool_] = bf16 & (
+        ((batch.zero_stage == 0) & (piped | adds_fp32)) | ((batch.zero_stage == 1) & adds_fp32)
+    )
+    return result
 
 
 def _data_parallel(
     trainer: Trainer, batch: LayoutBatch, held: Floats, link: network.Link, constants: Constants
 ) -> Floats:
-    two = 2.0 * held
-    once = network.gather(link, two)
-    zero = batch.zero_stage
-    reduce = np.where(zero == 0, network.all_reduce(link, two), network.gather(link, two))
+    once = network.gather(link, 2.0 * held)
+    zero, steps = batch.zero_stage, batch.gradient_accumulation_steps
     if trainer.name == "megatron-deepspeed":
         # The pipeline engine all-reduces after the flush, whatever the stage below 2; nothing overlaps.
-        reduce = np.where(zero < 2, network.all_reduce(link, two), once * batch.gradient_accumulation_steps)
-        gathers = np.where(zero < 3, once, 2.0 * once * batch.gradient_accumulation_steps)
+        reduce = np.where(zero < 2, network.all_reduce(link, 2.0 * held), once * steps)
+        gathers = np.where(zero < 3, once, 2.0 * once * steps)
         return reduce + gathers
+    wide = 4.0 if trainer.name == "megatron-lm" and _adds_fp32(trainer) else 2.0
+    reduce = np.where(zero == 0, network.all_reduce(link, wide * held), network.gather(link, wide * held))
     exposed = 1.0 - constants.overlap
-    steps = batch.gradient_accumulation_steps
     return exposed * np.where(zero < 3, reduce + np.where(zero > 0, once, 0.0), 3.0 * once * steps)

@@ -181,7 +181,7 @@ def _model(row: Row) -> ModelShape:
     ffn, vocab = _int(row, "ffn"), _int(row, "vocab")
     llama = _is_llama(row, hidden, ffn, vocab)
     return ModelShape(
-        id=row["series"] or row["id"],
+        id=f"{layers}x{hidden}",
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -197,7 +197,6 @@ def _model(row: Row) -> ModelShape:
         positions=_positions(row, llama),
         tied_embeddings=_tied(row, llama),
         embedding_norm="embed LN" in row.get("notes", ""),
-        source=row.get("source", ""),
     )
 
 
@@ -260,7 +259,7 @@ def _layout(row: Row, framework: str) -> Layout:
         expert_parallel=_int(row, "expert_parallel", 1),
         data_parallel=data,
         sequence_parallel=tensor > 1 and (sequence == "1" or (sequence == "" and modern)),
-        zero_stage=_int(row, "zero_stage", 1 if modern else 0),
+        zero_stage=_int(row, "zero_stage", _usual_zero_stage(row, modern)),
         micro_batch_size=micro,
         gradient_accumulation_steps=steps,
         global_batch_size=micro * steps * data,
@@ -269,6 +268,11 @@ def _layout(row: Row, framework: str) -> Layout:
         flash_attention=_flash(row, framework),
         fusions=Fusions(masked_softmax=row.get("fused_softmax", "") != "0"),
     )
+
+
+def _usual_zero_stage(row: Row, modern: bool) -> int:
+    """Where it is not stated: recipes shard the optimizer, and so must vTrain's runs (3.6B at TP 1 fitted)."""
+    return 1 if modern or row["series"].startswith("vtrain") else 0
 
 
 def _virtual(row: Row, pipeline: int) -> int:
@@ -324,16 +328,30 @@ def _trainer_name(framework: str) -> str:
     return "megatron-lm"
 
 
+def _trainer_version(row: Row, framework: str) -> str | None:
+    """The variant of a trainer whose defaults differ: NVIDIA's tuned recipes, and BigScience's fork."""
+    if _bigscience(row):
+        return "bigscience"
+    return "nemo" if any(word in framework for word in ("NeMo", "Megatron-Bridge")) else None
+
+
+def _bigscience(row: Row) -> bool:
+    """tr11 and BLOOM ran a fork of early 2022, with the DeepSpeed of that time."""
+    return row["series"].startswith(("tr11", "bloom"))
+
+
 def _trainer(row: Row, framework: str) -> Trainer:
     version = re.search(r"DeepSpeed (\d+\.\d+\.\d+)", framework)
     dtype = row.get("gradient_accumulation_dtype", "")
     engine = row.get("pipeline_engine", "")
     if not dtype and "fp32 gradient accumulation" in row.get("notes", ""):
         dtype = "fp32"
+    elif not dtype and _trainer_version(row, framework) == "nemo":
+        dtype = "bf16"  # NVIDIA's performance recipes set grad_reduce_in_fp32=False
     return Trainer(
         name=_trainer_name(framework),
-        version=None,
-        deepspeed=version[1] if version else None,
+        version=_trainer_version(row, framework),
+        deepspeed=version[1] if version else "0.6.0" if _bigscience(row) else None,
         gradient_accumulation_dtype=cast(Literal["fp32", "bf16", "fp16"], dtype) if dtype else None,
         pipeline_engine=engine == "1" if engine else None,
         dropout=_float(row, "dropout"),

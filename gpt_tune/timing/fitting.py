@@ -1,0 +1,113 @@
+"""Owns which constants of step time a fit may move, how far, and fitting them to measured steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt_tune.calibration.constants import Calibration
+from gpt_tune.calibration.fit import Free, Residuals, fit
+from gpt_tune.hardware.parts import Node
+from gpt_tune.layouts.batch import LayoutBatch
+from gpt_tune.layouts.layout import Fusions, Layout, Trainer
+from gpt_tune.models.shape import ModelShape
+from gpt_tune.timing.constants import value
+from gpt_tune.timing.estimate import estimate_batch
+
+Floats = NDArray[np.float64]
+
+# name: (spread of the prior in natural-log units, least, most). The prior itself is the default.
+# Rates of one GPU type differ little between clusters; latencies, hosts and networks differ a lot.
+MOVABLE: Mapping[str, tuple[float, float, float]] = {
+    "gemm_fraction": (0.10, 0.3, 1.1),
+    "fp8_speedup": (0.15, 1.0, 2.0),
+    "attention_fraction": (0.25, 0.1, 1.2),
+    "memory_fraction": (0.15, 0.3, 0.95),
+    "gemm_fixed_us": (0.3, 1.0, 100.0),
+    "gap_us": (0.5, 0.5, 50.0),
+    "host_us": (1.0, 1.0, 1000.0),
+    "tensor_us": (1.0, 1.0, 1000.0),
+    "step_ms": (0.5, 0.5, 2000.0),
+    "intra_fraction": (0.25, 0.05, 0.95),
+    "intra_pair": (0.7, 0.1, 10.0),
+    "intra_us": (1.0, 1.0, 1000.0),
+    "inter_fraction": (0.4, 0.05, 1.2),
+    "inter_us": (1.0, 1.0, 1000.0),
+    "overlap": (0.2, 0.01, 1.0),
+    "tensor_overlap": (0.5, 0.01, 0.95),
+    "jitter": (1.0, 1e-5, 0.05),
+}
+# A constant that moves no run's time by this much (relative) for a change of 1 % is not fitted.
+_LEAST_EFFECT = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A step time to fit to."""
+
+    model: ModelShape
+    node: Node
+    trainer: Trainer
+    layout: Layout
+    seq_length: int
+    seconds: float
+    weight: float = 1.0
+
+
+class Predictor:
+    """Predicts many measured runs at once; those that share a model and trainer go as one batch."""
+
+    def __init__(self, runs: Sequence[Measured]) -> None:
+        groups: dict[tuple[ModelShape, Node, Trainer, int, Fusions], list[int]] = {}
+        for i, run in enumerate(runs):
+            key = (run.model, run.node, run.trainer, run.seq_length, run.layout.fusions)
+            groups.setdefault(key, []).append(i)
+        self._groups = [
+            (key, np.asarray(rows), LayoutBatch.of([runs[i].layout for i in rows]))
+            for key, rows in groups.items()
+        ]
+        self._count = len(runs)
+
+    def seconds(self, calibration: Calibration | None) -> Floats:
+        result = np.zeros(self._count)
+        for (model, node, trainer, seq_length, _), rows, batch in self._groups:
+            result[rows] = estimate_batch(model, node, trainer, batch, seq_length, calibration)
+        return result
+
+
+def fit_constants(runs: Sequence[Measured], base: Mapping[str, float] | None = None) -> dict[str, float]:
+    """Constants (unprefixed names) fitted to these runs of one cluster and trainer.
+
+    base: constants that are known facts of the cluster and not fitted. Those without effect on these runs
+    are left out.
+    """
+    if not runs:
+        return {}
+    known = dict(base or {})
+    predictor = Predictor(runs)
+    measured = np.log(np.array([run.seconds for run in runs]))
+    weights = np.array([run.weight for run in runs])
+
+    def residuals(constants: Mapping[str, float]) -> Floats:
+        calibration = Calibration(timing={**known, **constants})
+        result: Floats = np.log(predictor.seconds(calibration)) - measured
+        return result
+
+    free = [f for f in _free(runs[0], known) if _matters(f, residuals)]
+    return fit(residuals, free, weights)
+
+
+def _free(run: Measured, known: Mapping[str, float]) -> list[Free]:
+    gpu, trainer = run.node.gpu, run.trainer
+    priors = {name: value(name, gpu, trainer, None) for name in MOVABLE if name not in known}
+    return [Free(name, prior, *MOVABLE[name]) for name, prior in priors.items() if prior > 0]
+
+
+def _matters(free: Free, residuals: Residuals) -> bool:
+    """Whether the constant changes any run's time noticeably."""
+    low = residuals({free.name: free.prior})
+    high = residuals({free.name: free.prior * 1.01})
+    return bool(np.max(np.abs(high - low)) > _LEAST_EFFECT)

@@ -261,6 +261,33 @@ def test_a_profile_saved_from_a_draft_starts_the_same_draft() -> None:
     assert source(again, "training.learning_rate") == "profile mine"
 
 
+def test_a_given_profile_keeps_its_job() -> None:
+    draft = choices.load_cluster(choices.start(Profile(recipe="smoke")), "dev")
+    assert draft.recipe == "smoke"
+    draft = choices.load_cluster(choices.start(Profile(), cluster="local"), "local")
+    assert draft.recipe == "megatron-deepspeed", "what a profile says is not changed behind the user's back"
+    assert any(p.key == "recipe" for p in choices.problems(draft))
+
+
+def test_a_draft_from_a_run() -> None:
+    from gpt_tune.ledger import RunRecord
+    from gpt_tune.profiles.build import to_dict
+    from gpt_tune.toml import dump
+
+    old = Profile(
+        name="old", recipe="smoke", cluster="dev", site=Site(cluster="dev", run_root="/x", account="a")
+    )
+    record = RunRecord(
+        run_id="r1", token="t", cluster="dev", scheduler="slurm", name="old", recipe="smoke", run_dir="/x/r1",
+        script="/x/r1/job", created_at="2026-11-30T00:00:00Z", profile=dump(to_dict(old)),
+    )  # fmt: skip
+    draft = choices.load_cluster(choices.from_run(record), "dev")
+    assert (draft.recipe, draft.base, draft.profile.site.account) == ("smoke", "old", "a")
+    sites.save(Site(cluster="dev", scheduler="slurm", run_root="/y", account="b"))
+    draft = choices.load_cluster(choices.from_run(record), "dev")
+    assert (draft.site.account, draft.profile.site) == ("b", Site())
+
+
 def test_a_silent_slurm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "available", lambda: ["local"])
     monkeypatch.setattr(clusters, "silent", lambda: {"dev": SchedulerError("dev does not answer.")})

@@ -109,6 +109,8 @@ def cli(
                 "--plain, --auto, --dry-run and --profile belong to the wizard, not to a command.", ctx
             )
         return None
+    if (profile or dry_run) and not (plain or auto):
+        raise click.UsageError("--profile and --dry-run go with --plain or --auto.", ctx)
     from tui.cli.wizard import open_wizard
 
     return open_wizard(plain=plain, auto=auto, dry_run=dry_run, profile=profile, as_json=as_json)

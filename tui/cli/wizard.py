@@ -22,10 +22,6 @@ def open_wizard(plain: bool, auto: bool, dry_run: bool, profile: str | None, as_
         from tui.plain.flow import run_plain
 
         return run_plain(profile, dry_run)
-    if dry_run:
-        raise UserError(
-            "--dry-run goes with --plain, --auto or submit.", "The wizard shows everything before it submits."
-        )
     from tui.app import run_wizard
 
     return int(run_wizard() or 0)

@@ -39,13 +39,14 @@ def prepare(
     cluster: Cluster | None = None,
     site: Site | None = None,
     run_dir: str | None = None,
+    scheduler: Scheduler | None = None,
 ) -> Launch:
     """Decide and render everything. UserError or SchedulerError says what is in the way; nothing is written.
 
-    plan: a layout chosen before, else the planner's first. cluster and site: where they are known already.
+    plan: a layout chosen before, else the planner's first. cluster, site, scheduler: where they are known already.
     run_dir: another run folder than a new one under the site's.
     """
-    scheduler = clusters.connect(profile.cluster or None)
+    scheduler = scheduler or clusters.connect(profile.cluster or None)
     found = cluster or scheduler.discover()
     full_site, warnings = _site(profile, found, site)
     machine = machine_of(profile, full_site, found)

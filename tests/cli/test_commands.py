@@ -254,6 +254,24 @@ def test_render_writes_and_submits_nothing(gpt_tune: Run, tmp_path: Path) -> Non
     assert "is a file" in gpt_tune("render", "smoke", "--out", done.json["script"], "--json").error["message"]
 
 
+def test_render_for_a_cluster_that_is_not_here(gpt_tune: Run, tmp_path: Path) -> None:
+    elsewhere = ("--set", "cluster=faraway", "--set", "resources.gpus=16")
+    done = gpt_tune(
+        "render", "smoke", *elsewhere, "--set", "resources.node=p6-b200", "--out", tmp_path / "a", "--json"
+    )
+    assert done.code == 0, done.err
+    script = Path(done.json["script"]).read_text()
+    assert "#SBATCH --nodes=2" in script
+    assert gpt_tune("jobs", "--json").json["jobs"] == []
+    done = gpt_tune("render", "smoke", *elsewhere, "--out", tmp_path / "b", "--json")
+    assert (done.code, "resources.node" in done.error["hint"]) == (2, True)
+    assert not (tmp_path / "b").exists()
+    done = gpt_tune(
+        "render", "smoke", *elsewhere, "--set", "resources.node=p6-b20", "--out", tmp_path / "b", "--json"
+    )
+    assert "p6-b200" in done.error["hint"]
+
+
 def test_dry_run_writes_nothing(gpt_tune: Run, home: Path) -> None:
     done = gpt_tune("submit", "smoke", "--dry-run", "--json")
     assert (done.code, done.json["state"], done.json["job_id"]) == (0, "DRY_RUN", None)

@@ -21,14 +21,14 @@ def command(profile: str, out: str | None, changes: tuple[str, ...], force: bool
     from gpt_tune import rendering
     from gpt_tune.profiles import store
     from gpt_tune.schedulers.local_files import LocalFiles
-    from gpt_tune.workflows import launch
+    from gpt_tune.workflows.offline import prepare_anywhere
 
     folder = Path(out or Path(profile).stem).expanduser().absolute()
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file.", "Give a folder with --out.")
     if folder.is_dir() and any(folder.iterdir()) and not force:
         raise UserError(f"{folder} is not empty.", "Give another folder with --out, or --force.")
-    ready = launch.prepare(store.load_layered(profile, changes).profile, run_dir=str(folder))
+    ready = prepare_anywhere(store.load_layered(profile, changes).profile, str(folder))
     rendering.write(LocalFiles(), str(folder), ready.rendered.files, group=bool(ready.spec.site.group))
     if as_json:
         listed = [

@@ -1,0 +1,73 @@
+"""Owns rendering for a cluster that cannot be reached from here: a stand-in made of what the profile says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpt_tune import clusters
+from gpt_tune.errors import UserError
+from gpt_tune.profiles.schema import Profile
+from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
+from gpt_tune.schedulers.local import Local
+from gpt_tune.workflows.launch import Launch, prepare
+from gpt_tune.workflows.machine import Machine, machine_of
+from gpt_tune.workflows.request import needs_plan
+
+# The name of a cluster nobody named.
+STAND_IN = "cluster"
+
+
+def prepare_anywhere(profile: Profile, run_dir: str) -> Launch:
+    """As launch.prepare; where the cluster is not here, for Slurm and the node type that the profile names.
+
+    UserError when the profile does not name one: then nothing says what to render for.
+    """
+    try:
+        return prepare(profile, run_dir=run_dir)
+    except UserError as error:
+        if not _may_be_elsewhere(profile, error):
+            raise
+        machine = machine_of(profile)
+        if machine.node is None:
+            hint = "To render for it from here, set resources.node and resources.gpus."
+            raise UserError(error.message, f"{error.hint} {hint}".strip()) from error
+    stand_in = _cluster(profile, machine)
+    ready = prepare(
+        replace(profile, cluster=stand_in.name), cluster=stand_in, run_dir=run_dir, scheduler=Local()
+    )
+    where = f"{machine.nodes} x {machine.node.id}"
+    note = (
+        f"{profile.cluster or 'This machine'} cannot be asked from here: rendered as a Slurm job for {where}."
+    )
+    return replace(ready, warnings=(note,))
+
+
+def _may_be_elsewhere(profile: Profile, error: UserError) -> bool:
+    """Whether the trouble is that the cluster is not here, and not the profile itself."""
+    if profile.cluster == clusters.LOCAL:
+        return False
+    here = clusters.available()
+    if profile.cluster:
+        return profile.cluster not in here
+    return (
+        needs_plan(profile.recipe)
+        and here == [clusters.LOCAL]
+        and not clusters.discover(clusters.LOCAL).partitions[0].gpus_total
+    )
+
+
+def _cluster(profile: Profile, machine: Machine) -> Cluster:
+    """A Slurm cluster with just the nodes the job needs."""
+    assert machine.node is not None
+    group = NodeGroup(
+        nodes=machine.nodes,
+        nodes_by_state={"idle": machine.nodes},
+        gpu=machine.node.gpu.id,
+        gpus_per_node=machine.node_gpus,
+        gpus_free=machine.nodes * machine.node_gpus,
+        cpus_per_node=machine.node.cpus or 0,
+        memory_mib_per_node=int((machine.node.memory_gib or 0) * 1024),
+    )
+    name = profile.resources.partition or profile.site.partition
+    partition = Partition(name, True, "up", None, None, (group,))
+    return Cluster(profile.cluster or STAND_IN, "slurm", "", (partition,))

@@ -32,8 +32,8 @@ def refresh_interval(
     if paused or not visible or all(s in ENDED for s in states):
         return None
     if failures:
-        base = min(FAST_SECONDS * 2.0 ** (failures - 1), LONGEST_BACKOFF_SECONDS)
-        return base * (0.8 + 0.4 * jitter)
+        base = min(FAST_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)
+        return base * (1 + 0.25 * jitter)
     if quick_left > 0:
         return QUICK_SECONDS
     return FAST_SECONDS if unchanged_seconds < SETTLED_AFTER_SECONDS else SLOW_SECONDS

@@ -22,7 +22,7 @@ from gpt_tune.schedulers.commands import Commands, LocalCommands, clean_environm
 from gpt_tune.schedulers.local_files import LocalFiles
 
 _START_SECONDS = 20.0
-_NEVER_STARTED_SECONDS = 120.0
+_NEVER_STARTED_SECONDS = 2 * local_runner.START_WITHIN_SECONDS  # its runner would not start it any more
 _CANCEL_WAIT_SECONDS = 2.0  # most jobs end at once; those that do not are ended by their runner
 
 

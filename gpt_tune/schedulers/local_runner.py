@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
+START_WITHIN_SECONDS = 15.0
 GRACE_SECONDS = 5.0  # between TERM and KILL; Slurm's KillWait is 30
 
 
@@ -122,7 +123,11 @@ def _supervise(record: dict[str, str], ready: int) -> None:
     gate_read, gate_write = os.pipe()
     child = _start(record, gate_read, gate_write)
     write_json(record["state_file"], {**record, **_identity(child)})
-    os.write(gate_write, b"1")  # a job whose state cannot be written never starts
+    # A job whose state cannot be written never starts; neither does one that was given up on meanwhile.
+    if time.time() - float(record["submitted_at"]) > START_WITHIN_SECONDS:
+        os.unlink(record["state_file"])  # noqa: PTH108
+        os._exit(1)
+    os.write(gate_write, b"1")
     os.write(ready, b"1")
     os.close(ready)
     _let_go()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from gpt_tune.logs.types import Step, TflopsKind
 
 Floats = NDArray[np.float64]
+Column = tuple[Floats, NDArray[np.bool_]]  # values, and where nothing was printed
 
 FLOATS = (
     "step_time_ms",
@@ -152,9 +153,7 @@ def chunk_of(steps: Sequence[Step]) -> Chunk:
     return chunk_of_columns(iterations, columns, kinds)
 
 
-def chunk_of_columns(
-    iterations: Floats, columns: Mapping[str, tuple[Floats, NDArray[np.bool_]]], kinds: NDArray[np.int8]
-) -> Chunk:
+def chunk_of_columns(iterations: Floats, columns: Mapping[str, Column], kinds: NDArray[np.int8]) -> Chunk:
     """Packs columns of (values, missing)."""
     packed = {name: pack(values, missing) for name, (values, missing) in columns.items()}
     present = {name: column for name, column in packed.items() if not column.all_missing}

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpt_tune.errors import UserError
 from gpt_tune.models.fields import from_fields
+from gpt_tune.models.flops import model_flops
 from gpt_tune.models.shape import ModelShape
 
 MAX_ARGUMENTS = 4096  # a dump has a few hundred; more is not a dump
@@ -58,6 +59,23 @@ def read_facts(arguments: Mapping[str, str]) -> RunFacts:
         padded_vocab=a.integer("padded_vocab_size"),
         total_iterations=a.integer("train_iters"),
     )
+
+
+def prefer(given: RunFacts, logged: RunFacts) -> RunFacts:
+    """What was given beforehand, and where it was not, what the log says."""
+    values = {
+        name: getattr(given, name) if getattr(given, name) is not None else getattr(logged, name)
+        for name in RunFacts.__dataclass_fields__
+    }
+    return RunFacts(**values)
+
+
+def flops_per_sample(facts: RunFacts) -> float:
+    """Model FLOPs of one sequence, forward and backward; 0.0 when the shape or its length is unknown."""
+    if facts.shape is None:
+        return 0.0
+    length = facts.seq_length or facts.shape.seq_length
+    return model_flops(facts.shape, length, length)
 
 
 class _Arguments:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from gpt_tune.errors import UserError
-from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.facts import RunFacts
 from gpt_tune.logs.parser import Event, LogParser
 from gpt_tune.logs.summary import Summary, summarise
@@ -22,7 +21,7 @@ from gpt_tune.models.shape import ModelShape
 __all__ = ["LogParser", "ParseResult", "Run", "parse_csv", "parse_files", "parse_json", "step_json"]
 
 SCHEMA = "gpt-tune/parse/1"
-BLOCK_BYTES = 4 * 1024 * 1024
+BLOCK_BYTES = 1024 * 1024  # what fits in the cache with its columns
 MAX_LINE_BYTES = 1024 * 1024
 STEP_KEYS = (
     "iteration", "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops",
@@ -88,8 +87,7 @@ def parse_files(
     parser = LogParser(shape, gpus, seq_length, global_batch_size)
     for path in paths:
         for block in read_blocks(path):
-            lines, _ = split_lines(block)
-            parser.feed(lines, str(path))
+            parser.feed_block(block, str(path))
     parser.finish()
     return result_of(parser)
 
@@ -100,7 +98,7 @@ def read_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         with Path(path).open("rb") as file:
             rest = b""
             while block := file.read(size):
-                if not block.strip(b"\0"):
+                if block[0] == 0 and not block.strip(b"\0"):
                     continue
                 end = block.rfind(b"\n")
                 if end < 0:

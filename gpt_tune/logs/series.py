@@ -53,7 +53,7 @@ def smooth(y: ArrayLike, span: int) -> Floats:
     values: Floats = np.asarray(y, dtype=np.float64)
     half = max(0, int(span) // 2)
     if half == 0 or not len(values):
-        return values.copy()
+        return np.array(values, dtype=np.float64)
     good = np.isfinite(values)
     sums = np.concatenate(([0.0], np.cumsum(np.where(good, values, 0.0))))
     counts = np.concatenate(([0], np.cumsum(good)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpt_tune.logs.columns import Chunk, Floats, chunk_of
+from gpt_tune.logs.columns import Chunk, Column, Floats, chunk_of, chunk_of_columns
 from gpt_tune.logs.formats.base import BAR, Record
 from gpt_tune.logs.types import Step
 
@@ -153,6 +153,38 @@ class StepTable:
         stream.last = step.iteration
         self._stepped[source] = True
         return self._place(segment, record)
+
+    def position(self, source: str, label: str, kind: str) -> tuple[int, int | None, float | None] | None:
+        """Where a writer stands: last iteration, total and time of its segment. None before its first step, and
+        when anything but the next step is due."""
+        stream = self._streams.get((source, label, kind))
+        marks = self._marks.get(source, 0) + self._label_marks.get((source, label), 0)
+        if stream is None or stream.marks != marks or stream.segment != len(self.segments) - 1:
+            return None
+        segment = self.segments[stream.segment]
+        return max(segment.last, stream.last), segment.total, segment.last_time
+
+    def extend(
+        self,
+        columns: Mapping[str, Column],
+        kinds: NDArray[np.int8],
+        source: str,
+        label: str,
+        kind: str,
+        time: float | None,
+    ) -> None:
+        """Appends rising steps of a writer whose `position` they follow."""
+        stream = self._streams[source, label, kind]
+        segment = self.segments[stream.segment]
+        segment.pack(0)
+        iterations = columns["iteration"][0]
+        others = {n: c for n, c in columns.items() if n != "iteration"}
+        segment.chunks.append(chunk_of_columns(iterations, others, kinds))
+        segment.first = int(iterations[0]) if segment.first < 0 else segment.first
+        segment.last = stream.last = int(iterations[-1])
+        segment.last_time = time if time is not None else segment.last_time
+        self._stepped[source] = True
+        self.version += 1
 
     def _fill(self, record: Record) -> Step | None:
         for segment in reversed(self.segments):

@@ -31,7 +31,8 @@ class Record:
     """A step read from one line. step.iteration -1: the line does not say which.
 
     time: seconds of the line's time stamp. ordinal: the iteration is a count of lines, not the trainer's.
-    fills: adds to the step of that iteration and says nothing about where the run is.
+    fills: adds to the step of that iteration and says nothing about where the run is; without an iteration, to
+    the neighbouring step that took the same time.
     """
 
     step: Step

@@ -64,7 +64,7 @@ class HuggingFace(Format):
 
     name = "huggingface"
     triggers = (
-        "'loss'", '"loss"', "s/it", "it/s", "train_runtime", "train metrics", "Total optimization steps",
+        "'loss':", '"loss":', "%|", "train_runtime", "train metrics", "Total optimization steps",
         "Running training", "Training completed.",
     )  # fmt: skip
 

@@ -185,21 +185,22 @@ def is_complete(draft: Draft) -> bool:
     )
 
 
-def main_loss(losses: dict[str, float]) -> float | None:
-    """The language-model loss among what was printed, None when only auxiliary ones were."""
+def main_loss_key(losses: Iterable[str]) -> str | None:
+    """The key of the language-model loss among those printed, None when only auxiliary ones were."""
+    keys = list(losses)
     for key in MAIN_LOSSES:
-        if key in losses:
-            return losses[key]
-    named = [k for k in losses if not AUXILIARY.search(k)]
+        if key in keys:
+            return key
+    named = [k for k in keys if not AUXILIARY.search(k)]
     with_word = [k for k in named if "loss" in k.lower()]
-    chosen = (with_word or named)[:1]
-    return losses[chosen[0]] if chosen else None
+    return next(iter(with_word or named), None)
 
 
 def close(draft: Draft) -> Step:
     """The finished step. A NaN loss is the float nan: the trainers print it by leaving the field out."""
     step = draft.step
-    step.loss = main_loss(draft.losses)
+    key = main_loss_key(draft.losses)
+    step.loss = draft.losses[key] if key is not None else None
     if step.loss is None and step.skipped == 0 and "number of nan iterations" in draft.keys:
         step.loss = math.nan
     if step.loss == 0.0 and step.skipped:
@@ -211,7 +212,7 @@ class Megatron(Format):
     """Reads the family's step lines, joining records that were wrapped or cut on the way."""
 
     name = "megatron-lm"
-    triggers = (ANCHOR, "iteration ", "TeraFLOPs", "Effective Tera Flops")
+    triggers = (ANCHOR, "| consumed samples:", "TeraFLOPs: ", "Effective Tera Flops")
 
     def __init__(self) -> None:
         self._pieces: dict[str, _Pieces] = {}
@@ -268,6 +269,10 @@ class Megatron(Format):
             self.name = draft.dialect
         self._last = Record(close(draft), TRAINER, line.prefix.time)
         return self._last
+
+    def note(self, iteration: int) -> None:
+        """A step of this format was read elsewhere (see logs.bulk)."""
+        self._last = Record(Step(iteration), TRAINER)
 
     def _attach(self, tflops: str) -> Iterator[Item]:
         """TFLOPS of the step just printed, on a line of their own (older Megatron-DeepSpeed branches)."""

@@ -59,7 +59,7 @@ class Lightning(Format):
     """The progress bar: step from the bar, since `global_step=3.1e+4` is rounded. Its it/s is an average."""
 
     name = "lightning"
-    triggers = ("Epoch ",)
+    triggers = ("%|",)
 
     def feed(self, line: Line) -> Iterable[Item]:
         for match in _BAR.finditer(line.full):
@@ -80,56 +80,27 @@ class Lightning(Format):
 
 
 _STEP_TIME = re.compile(r"Step Time : ([\d.]{1,16})s GPU utilization: ([\d.]{1,16})(MODEL_)?TFLOP/s/GPU")
-_ITERATION = re.compile(
-    r"iteration\s{1,16}(\d{1,12})\s{0,2}/\s{0,12}\d{1,12}\s{0,4}\|.{0,600}"
-    r"elapsed time per iteration \(ms\): ([\d.,]{1,20})"
-)
-_SAME_TIME = 0.02  # 9.12 s and 9118.0 ms are one step
 
 
 class BridgeStepTime(Format):
-    """`Step Time : 9.12s` of rank 0, which names no iteration: the iteration line of the last rank beside it does.
+    """`Step Time : 9.12s` of rank 0, which names no iteration: the last rank's line beside it does.
 
-    A log without iteration lines gets its steps numbered by order.
+    A log without such lines gets its steps numbered by order.
     """
 
     name = "megatron-bridge"
-    triggers = ("Step Time : ", "elapsed time per iteration (ms)")
+    triggers = ("Step Time : ",)
 
     def __init__(self) -> None:
-        self._waiting: Step | None = None
-        self._last: tuple[int, float] | None = None
         self._order = 0
-        self._seen = False
 
     def feed(self, line: Line) -> Iterable[Item]:
-        iteration = _ITERATION.search(line.full)
-        if iteration is not None:
-            time = decimal(iteration.group(2))
-            if time is not None:
-                self._last = (int(iteration.group(1)), time)
-                yield from self._join()
         for match in _STEP_TIME.finditer(line.full):
-            self._seen = True
-            self._waiting = _bridge_step(match)
             self._order += 1
             numbered = _bridge_step(match)
             numbered.iteration = self._order
             yield Record(numbered, BAR + 1, line.prefix.time, ordinal=True)
-            yield from self._join()
-
-    def _join(self) -> Iterable[Item]:
-        """The waiting step time and the last iteration line are one step when their times agree."""
-        if self._waiting is None or self._last is None:
-            return
-        iteration, time = self._last
-        printed = self._waiting.step_time_ms or 0.0
-        if abs(printed - time) > _SAME_TIME * max(printed, time):
-            return
-        step, self._waiting, self._last = self._waiting, None, None
-        step.iteration = iteration
-        step.step_time_ms = None  # the iteration line has it more precisely
-        yield Record(step, BAR + 1)
+            yield Record(_bridge_step(match), BAR + 1, line.prefix.time, fills=True)
 
 
 def _bridge_step(match: re.Match[str]) -> Step:

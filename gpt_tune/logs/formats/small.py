@@ -65,7 +65,7 @@ class Fairseq(Format):
     """`epoch 001:  100 / 167138 loss=.., ups=..`: updates per second over the interval give the step time."""
 
     name = "fairseq"
-    triggers = (", ups=",)
+    triggers = tuple(f", ups={digit}" for digit in range(10))
 
     def feed(self, line: Line) -> Iterable[Item]:
         match = _FAIRSEQ.search(line.full)

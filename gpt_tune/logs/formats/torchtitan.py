@@ -23,7 +23,7 @@ class Torchtitan(Format):
     """Step time is not printed: it is the time between two lines of one writer over the steps between."""
 
     name = "torchtitan"
-    triggers = ("GiB(", "Training starts at step", "total parameters", "Training completed")
+    triggers = ("memory: ", "Training starts at step", "total parameters", "Training completed")
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[int, float]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from gpt_tune.schedulers.base import ENDED
 
-QUICK_SECONDS = 2.0
+QUICK_SECONDS = 2.0  # also for jobs of this machine: looking at them costs nobody anything
 QUICK_POLLS = 3  # at most so many after something the user did
 FAST_SECONDS = 15.0  # four a minute while something changes
 SLOW_SECONDS = 60.0  # while nothing has changed for a while
@@ -17,6 +17,7 @@ LONGEST_BACKOFF_SECONDS = 120.0
 def refresh_interval(
     states: Collection[str],
     *,
+    scheduler: str = "slurm",
     visible: bool = True,
     paused: bool = False,
     quick_left: int = 0,
@@ -26,11 +27,14 @@ def refresh_interval(
 ) -> float | None:
     """Seconds from the end of one poll to the next, None for no poll at all.
 
-    states: of the runs on one cluster. quick_left: quick polls still due after a user's action.
-    failures: polls in a row without an answer. jitter: 0..1, random, so that many users do not come at once.
+    states: of the runs on one cluster. scheduler: slurm or local. quick_left: quick polls still due after
+    something the user did. failures: polls in a row without an answer. jitter: 0..1, random, so that many
+    users do not come at once.
     """
     if paused or not visible or all(s in ENDED for s in states):
         return None
+    if scheduler == "local":
+        return QUICK_SECONDS
     if failures:
         base = min(FAST_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_BACKOFF_SECONDS)
         return base * (1 + 0.25 * jitter)

@@ -73,9 +73,10 @@ def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -
     else:
         statuses = scheduler.statuses([r.job_id for r in with_job if r.job_id])
     vanished = [r for r in with_job if r.job_id not in statuses]
-    for record in with_job:
-        if record.job_id in statuses:
-            states.store(record, statuses[record.job_id], ledger)
+    with ledger.batch():
+        for record in with_job:
+            if record.job_id in statuses:
+                states.store(record, statuses[record.job_id], ledger)
     if vanished:
         _settle(vanished, scheduler, ledger)
 
@@ -92,8 +93,7 @@ def _settle(records: list[RunRecord], scheduler: Scheduler, ledger: Ledger) -> N
         if status is not None and status.state in ENDED:
             states.store(record, status, ledger)
         else:
-            states.store(record, _own_record(record, scheduler), ledger)
-            ledger.update(record.run_id, phase="ended")
+            states.store(record, _own_record(record, scheduler), ledger, settled=True)
 
 
 def _own_record(record: RunRecord, scheduler: Scheduler) -> JobStatus:

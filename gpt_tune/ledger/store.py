@@ -33,6 +33,7 @@ class Ledger:
         self.path = path
         self._connection = connection
         self._lock = threading.RLock()
+        self._depth = 0  # of nested writes
 
     @classmethod
     def open(cls, path: Path | None = None) -> Ledger:
@@ -173,16 +174,36 @@ class Ledger:
             yield self._connection
 
     @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Make all changes inside at once, with one wait for the disk. Ask no scheduler inside: others wait."""
+        with self._write():
+            yield
+
+    @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         with self._lock, _in_words(self.path):
-            self._connection.execute("BEGIN IMMEDIATE")
+            if self._depth == 0:
+                self._connection.execute("BEGIN IMMEDIATE")
+            self._depth += 1
             try:
                 yield self._connection
-                self._connection.execute("COMMIT")
             except BaseException:
-                if self._connection.in_transaction:
+                if self._depth == 1 and self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+            else:
+                if self._depth == 1:
+                    self._commit()
+            finally:
+                self._depth -= 1
+
+    def _commit(self) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:  # no room for it, say
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
 
 
 def default_path() -> Path:

@@ -15,7 +15,7 @@ from gpt_tune.schedulers.base import Unreachable
 # Variables of these families change what a command prints or selects (SQUEUE_STATES, SINFO_PARTITION), or
 # describe an allocation that gpt-tune happens to run in (SLURM_MEM_PER_NODE is even refused by sbatch).
 _DROPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SALLOC_", "SRUN_", "SLURMD_",
-            "GPT_TUNE_JOB_")  # fmt: skip
+            "GPT_TUNE_JOB_", "GPT_TUNE_LOCAL")  # fmt: skip
 # Seconds since the epoch: Slurm's own format is local time without a zone.
 _READING = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")

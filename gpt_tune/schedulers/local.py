@@ -32,7 +32,11 @@ class Local:
     kind = "local"
     cluster = local_machine.NAME
 
-    def __init__(self, commands: Commands | None = None) -> None:
+    def __init__(
+        self, commands: Commands | None = None, grace_seconds: float = local_runner.GRACE_SECONDS
+    ) -> None:
+        """grace_seconds: what a cancelled job has between TERM and KILL."""
+        self.grace_seconds = grace_seconds
         self.commands: Commands = commands or LocalCommands()
         self.files: Files = LocalFiles()
         self.calls = 0  # there is no controller to spare
@@ -60,7 +64,7 @@ class Local:
             raise UserError(f"The job script {request.script} does not exist.", "Render the job again.")
         record_file = _new_record_file()
         job_id = record_file.stem
-        record = _record(job_id, request)
+        record = _record(job_id, request, self.grace_seconds)
         _write(record_file, record)
         try:
             self._launch(record_file, request)
@@ -135,7 +139,7 @@ class Local:
 def _end_without_runner(state: dict[str, Any]) -> None:
     """Cancel a job whose runner was killed."""
     session = state["pid"] if _is_alive(state, "pid") else -1
-    local_runner.kill_job(state["state_file"], session)
+    local_runner.kill_job(state["state_file"], session, float(state["grace_seconds"]))
     outcome = {"exit_code": None, "cancelled": True, "ended_at": time.time()}
     local_runner.write_json(state["exit_file"], outcome)
 
@@ -231,7 +235,7 @@ def _new_record_file() -> Path:
             raise UserError(f"Cannot write {path}: {error.strerror}.", "Free some space there.") from error
 
 
-def _record(job_id: str, request: SubmitRequest) -> dict[str, Any]:
+def _record(job_id: str, request: SubmitRequest, grace_seconds: float) -> dict[str, Any]:
     options = sbatch_lines.options(LocalFiles().read(request.script))
     name = options.get("job-name") or request.name
     known = log_patterns.values(job_id, name=name, user=user_name(), host=socket.gethostname().split(".")[0])
@@ -249,6 +253,7 @@ def _record(job_id: str, request: SubmitRequest) -> dict[str, Any]:
         "open_mode": options.get("open-mode", "append"),
         "state_file": str(run_dir / f".{job_id}.json"),
         "exit_file": str(run_dir / f".{job_id}.exit.json"),
+        "grace_seconds": grace_seconds,
         "bash": shutil.which("bash") or "/bin/bash",
         "submitted_at": time.time(),
     }

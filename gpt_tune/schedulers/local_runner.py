@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 START_WITHIN_SECONDS = 15.0
-GRACE_SECONDS = 5.0  # between TERM and KILL; Slurm's KillWait is 30
+GRACE_SECONDS = 30.0  # between TERM and KILL, as Slurm's KillWait: time to save a checkpoint
 
 
 def process_start(pid: int) -> str | None:
@@ -64,7 +64,7 @@ def _environment(process: Path) -> list[bytes]:
         return []
 
 
-def kill_job(state_file: str, session: int, grace: float = GRACE_SECONDS) -> None:
+def kill_job(state_file: str, session: int, grace: float) -> None:
     """End all of a job's processes: TERM, and KILL for what is left after `grace` seconds."""
     deadline = time.monotonic() + grace
     asked: set[int] = set()
@@ -108,13 +108,14 @@ def main(record_path: str) -> int:
 
 def _supervise(record: dict[str, str], ready: int) -> None:
     cancelled: list[int] = []
+    grace = float(record["grace_seconds"])
     child = 0
 
     def stop(number: int, _frame: FrameType | None) -> None:
         if not cancelled:
             cancelled.append(number)
             if os.fork() == 0:  # the killing waits and repeats; meanwhile this process goes on reaping
-                kill_job(record["state_file"], child)
+                kill_job(record["state_file"], child, grace)
                 os._exit(0)
 
     signal.signal(signal.SIGTERM, stop)
@@ -132,7 +133,7 @@ def _supervise(record: dict[str, str], ready: int) -> None:
     os.close(ready)
     _let_go()
     status = _wait(child)
-    kill_job(record["state_file"], child)  # as in Slurm, nothing of a job outlives its script
+    kill_job(record["state_file"], child, grace)  # as in Slurm, nothing of a job outlives its script
     code = os.waitstatus_to_exitcode(status)
     outcome = {
         "exit_code": 128 - code if code < 0 else code,
@@ -183,6 +184,7 @@ def _start(record: dict[str, str], gate: int, gate_write: int) -> int:
         os.closerange(3, 256)
         environment = {
             **os.environ,
+            "GPT_TUNE_LOCAL": "1",
             "GPT_TUNE_JOB_ID": record["job_id"],
             "GPT_TUNE_JOB_STATE": record["state_file"],
         }

@@ -116,7 +116,7 @@ class SlurmCli:
         if not wanted:
             return {}
         found = self._squeue(slurm_jobs.squeue_arguments(user_name(), sorted(wanted)))
-        return {s.job_id: s for s in found if s.job_id in wanted}
+        return slurm_jobs.by_id(found, wanted)
 
     def my_jobs(self) -> list[JobStatus]:
         return self._squeue(slurm_jobs.squeue_arguments(user_name()))
@@ -149,6 +149,7 @@ class SlurmCli:
         return any(_is_sbatch_for(p, run_dir) for p in Path("/proc").iterdir() if p.name.isdigit())
 
     def cancel(self, job_id: str) -> None:
+        self.check_reachable()
         self.calls += 1
         done = self.commands.run(["scancel", job_id], _READ_SECONDS)
         if done.returncode != 0 and not _ENDED_ALREADY.search(done.words):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from gpt_tune.schedulers import columns, slurm_words
 from gpt_tune.schedulers.base import ENDED, JobStatus
@@ -49,6 +51,23 @@ def parse_squeue(output: bytes) -> list[JobStatus]:
 def parse_sacct(text: str) -> list[JobStatus]:
     lines = [line.split(_SEPARATOR) for line in text.splitlines()]
     return [_from_sacct(dict(zip(SACCT_FIELDS, c))) for c in lines if len(c) == len(SACCT_FIELDS)]
+
+
+# Of an array's tasks the liveliest speaks for the whole; when all have ended, the worst.
+_SPEAKS_FIRST = (
+    "RUNNING", "COMPLETING", "SUSPENDED", "PENDING", "UNKNOWN", "NODE_FAIL", "OUT_OF_MEMORY", "FAILED", "TIMEOUT",
+    "PREEMPTED", "CANCELLED", "COMPLETED",
+)  # fmt: skip
+
+
+def by_id(found: Sequence[JobStatus], wanted: Collection[str]) -> dict[str, JobStatus]:
+    """Jobs by the ids asked for. `4711` also stands for an array or heterogeneous job (4711_3, 4711+0)."""
+    answer = {s.job_id: s for s in found if s.job_id in wanted}
+    for status in sorted(found, key=lambda s: _SPEAKS_FIRST.index(s.state)):
+        base = re.split(r"[_+]", status.job_id)[0]
+        if base in wanted and base not in answer:
+            answer[base] = replace(status, job_id=base)
+    return answer
 
 
 def _from_squeue(row: dict[str, str]) -> JobStatus:

@@ -63,13 +63,16 @@ def test_a_reason_of_tomorrow_comes_back_in_slurms_words() -> None:
         (["RUNNING"], {"unchanged_seconds": 119}, 15.0),
         (["RUNNING"], {"unchanged_seconds": 120}, 60.0),
         (["RUNNING"], {"quick_left": 3}, 2.0),
+        (["RUNNING"], {"scheduler": "local", "unchanged_seconds": 500, "failures": 2}, 2.0),
+        (["RUNNING"], {"scheduler": "local", "visible": False}, None),
+        (["COMPLETED"], {"scheduler": "local"}, None),
         (["RUNNING"], {"quick_left": 3, "failures": 1, "jitter": 0.0}, 15.0),
         (["RUNNING"], {"failures": 2, "jitter": 0.0}, 30.0),
         (["RUNNING"], {"failures": 3, "jitter": 1.0}, 75.0),
         (["RUNNING"], {"failures": 5000, "jitter": 0.0}, 120.0),
     ],
 )
-def test_refresh_interval(states: list[str], rules: dict[str, float], expected: float | None) -> None:
+def test_refresh_interval(states: list[str], rules: dict[str, float | str], expected: float | None) -> None:
     assert jobs.refresh_interval(states, **rules) == expected  # type: ignore[arg-type]
 
 

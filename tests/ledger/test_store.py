@@ -285,3 +285,23 @@ def test_every_table_survives_from_the_first_version(home: Path) -> None:
     with Ledger.open() as ledger:
         assert ledger.get("r1").job_id == "7"
         assert ledger.get("r1").state == "COMPLETED"
+
+
+def test_a_batch_is_written_whole_or_not_at_all(home: Path) -> None:
+    with Ledger.open() as ledger, Ledger.open() as other:
+        with ledger.batch():
+            ledger.add(run(1))
+            ledger.update(run(1).run_id, state="RUNNING")
+            assert other.runs() == []
+        assert [r.state for r in other.runs()] == ["RUNNING"]
+
+        def half() -> None:
+            with ledger.batch():
+                ledger.add(run(2))
+                ledger.update("nosuch", state="RUNNING")
+
+        with pytest.raises(UserError, match="no run"):
+            half()
+        assert len(other.runs()) == 1
+        ledger.add(run(3))
+        assert len(other.runs()) == 2

@@ -31,7 +31,7 @@ def run_dir(home: Path) -> Path:
 def submit(run_dir: Path, body: str, options: str = "#SBATCH --output=log\n") -> str:
     script = run_dir / "job.sh"
     script.write_text(f"#!/bin/bash\n{options}{body}\n")
-    return Local().submit(SubmitRequest(str(script), str(run_dir), "test", "token-1"))
+    return Local(grace_seconds=1).submit(SubmitRequest(str(script), str(run_dir), "test", "token-1"))
 
 
 def status(job_id: str) -> JobStatus:

@@ -9,9 +9,9 @@ import pytest
 from gpt_tune import clusters
 from gpt_tune.errors import EXIT_SCHEDULER, SchedulerError, UserError
 from gpt_tune.schedulers import refusals
-from gpt_tune.schedulers.base import SubmitRequest, SubmitUnknown, Unreachable
+from gpt_tune.schedulers.base import ENDED, SubmitRequest, SubmitUnknown, Unreachable
 from gpt_tune.schedulers.slurm_cli import SlurmCli
-from tests.cluster import SlurmCluster
+from tests.cluster import SlurmCluster, wait_until
 
 pytestmark = pytest.mark.slurm
 
@@ -229,6 +229,16 @@ def test_a_comment_of_the_users_own_stays(slurm: SlurmCluster, tmp_path: Path) -
     scheduler = SlurmCli()
     job_id = scheduler.submit(request(tmp_path, "--hold", "--comment='project 7'"))
     assert scheduler.statuses([job_id])[job_id].comment == "project 7 token-1"
+
+
+def test_an_arrays_base_id_stands_for_its_tasks(slurm: SlurmCluster, tmp_path: Path) -> None:
+    scheduler = SlurmCli()
+    job_id = scheduler.submit(request(tmp_path, "--array=1-3", body="[ $SLURM_ARRAY_TASK_ID != 2 ]"))
+    assert scheduler.statuses([job_id])[job_id].job_id == job_id
+    wait_until(lambda: scheduler.statuses([job_id])[job_id].state in ENDED, 30, "the array's end")
+    assert scheduler.statuses([job_id])[job_id].state == "FAILED"
+    tasks = scheduler.statuses([f"{job_id}_1", f"{job_id}_2"])
+    assert {k: v.state for k, v in tasks.items()} == {f"{job_id}_1": "COMPLETED", f"{job_id}_2": "FAILED"}
 
 
 def test_the_commands_on_the_path_are_listed_without_a_shell(slurm: SlurmCluster, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.workflows.draft import PLAN_ONLY, Draft
 from gpt_tune.workflows.machine import Machine, machine_of
 from gpt_tune.workflows.request import DEFAULT_ITERATIONS
+from gpt_tune.workflows.trainer_here import trainer_path
 
 Default = tuple[Any, str]  # the value and the words for its source
 
@@ -88,6 +89,11 @@ def _iterations(draft: Draft) -> Default:
     return DEFAULT_ITERATIONS, "a short run"
 
 
+def _trainer_path(draft: Draft) -> Default:
+    found = trainer_path(draft.recipe, draft.site)
+    return found, "found here" if found else "default"
+
+
 _BY_KEY: dict[str, Callable[[Draft], Default]] = {
     "cluster": _cluster,
     "resources.partition": _partition,
@@ -96,4 +102,5 @@ _BY_KEY: dict[str, Callable[[Draft], Default]] = {
     "model.seq_length": _seq_length,
     "training.global_batch_size": _global_batch,
     "training.iterations": _iterations,
+    "trainer.path": _trainer_path,
 }

@@ -15,6 +15,7 @@ from gpt_tune.schedulers.base import Cluster, Scheduler
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
+from gpt_tune.workflows.trainer_here import trainer_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ def prepare(
     request = _question(profile, full_site, found)
     chosen = plan or _best_plan(request)
     settled = _settled(profile, found, machine, full_site)
+    if needs_plan(profile.recipe) and not settled.trainer.path:
+        warnings += (
+            f"No {profile.recipe} checkout is known: set trainer.path, or the job stops at its start.",
+        )
     spec = jobs.prepare(settled, full_site, found, chosen, scheduler=scheduler, run_dir=run_dir)
     rendered = recipes.render(spec)
     return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(profile, request, chosen))
@@ -141,7 +146,8 @@ def _settled(profile: Profile, cluster: Cluster, machine: Machine, site: Site) -
         or (machine.node.id if machine.node and site.node == machine.node.id else ""),
         gpu=profile.resources.gpu or (machine.node.gpu.id if machine.node else ""),
     )
-    return replace(profile, cluster=cluster.name, resources=resources)
+    trainer = replace(profile.trainer, path=profile.trainer.path or trainer_path(profile.recipe, site))
+    return replace(profile, cluster=cluster.name, resources=resources, trainer=trainer)
 
 
 def _gpu_hours(profile: Profile, request: PlanRequest | None, plan: Plan | None) -> float | None:

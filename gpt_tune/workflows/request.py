@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpt_tune import planner
+from gpt_tune import planner, recipes
 from gpt_tune.errors import UserError
 from gpt_tune.layouts.layout import Trainer
 from gpt_tune.planner.types import PlanRequest
@@ -13,13 +13,11 @@ from gpt_tune.schedulers.base import Cluster
 from gpt_tune.workflows.machine import machine_of
 
 DEFAULT_ITERATIONS = 50
-# Recipes with a parallel layout: the planner answers for them.
-PLANNED = frozenset({"megatron-deepspeed"})
 
 
 def needs_plan(recipe: str) -> bool:
     """Whether a recipe has a parallel layout to search for."""
-    return recipe in PLANNED
+    return recipe in recipes.names() and recipes.planned(recipe)
 
 
 def plan_request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -286,6 +287,21 @@ def test_a_draft_from_a_run() -> None:
     sites.save(Site(cluster="dev", scheduler="slurm", run_root="/y", account="b"))
     draft = choices.load_cluster(choices.from_run(record), "dev")
     assert (draft.site.account, draft.profile.site) == ("b", Site())
+
+
+def test_the_trainer_is_found_where_people_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = choices.put(dev(), "site.run_root", str(tmp_path / "runs"))
+    assert [p.key for p in choices.problems(draft)] == ["trainer.path"]
+    (tmp_path / "Megatron-DeepSpeed").mkdir()
+    assert [p.key for p in choices.problems(draft)] == ["trainer.path"], (
+        "a folder of that name proves nothing"
+    )
+    (tmp_path / "Megatron-DeepSpeed" / "pretrain_gpt.py").touch()
+    assert value(draft, "trainer.path") == str(tmp_path / "Megatron-DeepSpeed")
+    assert choices.problems(draft) == []
+    monkeypatch.setenv("MEGATRON_PATH", "/named")
+    assert value(draft, "trainer.path") == "/named"
+    assert value(choices.put(draft, "trainer.path", "/mine"), "trainer.path") == "/mine"
 
 
 def test_a_silent_slurm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""Owns finding a checkout of the trainer where people usually put one, so that nobody must type its path."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpt_tune.profiles.schema import Site
+
+# Recipe -> (variable that names its checkout, usual folder name, a file that proves it is one).
+_KNOWN = {"megatron-deepspeed": ("MEGATRON_PATH", "Megatron-DeepSpeed", "pretrain_gpt.py")}
+
+
+def trainer_path(recipe: str, site: Site) -> str:
+    """The trainer's checkout: named by its variable, or found beside the runs, at home or on scratch; "" if none."""
+    if recipe not in _KNOWN:
+        return ""
+    variable, folder, proof = _KNOWN[recipe]
+    named = os.environ.get(variable, "")
+    if named.startswith("/"):
+        return named
+    for place in _places(site):
+        candidate = place / folder
+        if (candidate / proof).is_file():
+            return str(candidate)
+    return ""
+
+
+def _places(site: Site) -> Iterator[Path]:
+    if site.run_root.startswith("/"):
+        yield from (Path(site.run_root), Path(site.run_root).parent)
+    for variable in ("SCRATCH", "WORK", "HOME"):
+        value = os.environ.get(variable, "")
+        if value.startswith("/"):
+            yield from (Path(value), Path(value) / "src")
+    yield from (Path("/fsx/deepspeed"), Path("/fsx"), Path("/opt"), Path("/workspace"))

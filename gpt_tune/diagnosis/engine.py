@@ -1,23 +1,213 @@
-"""Owns collecting what a log complains about, line by line, and concluding from it."""
+"""Owns a diagnosis: what was collected from the lines, what the steps show, and the conclusion."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
-from gpt_tune.diagnosis.types import Diagnosis
+from gpt_tune.diagnosis import stalls, steps
+from gpt_tune.diagnosis.collect import Collector, Hit
+from gpt_tune.diagnosis.pending import finding_of
+from gpt_tune.diagnosis.rank import Candidate, conclude
+from gpt_tune.diagnosis.signatures import Signature, by_id, fill_in
+from gpt_tune.diagnosis.types import Diagnosis, Finding, Severity
+from gpt_tune.logs.clean import split_lines
+from gpt_tune.logs.parse import read_blocks
 from gpt_tune.logs.parser import LogParser
+
+# The scheduler's word for a job's end, where the log itself says nothing about it.
+_STATE_FINDINGS = {
+    "OUT_OF_MEMORY": "F8", "TIMEOUT": "F72", "NODE_FAIL": "F74", "PREEMPTED": "F73", "CANCELLED": "F77",
+}  # fmt: skip
+SURVIVED_STEPS = 2  # that many new steps afterwards: the run went on
+OVER_TIERS = frozenset({"remote", "signal", "cancelled"})
 
 
 class Diagnoser:
-    """Reads the lines a parser reads; `conclude` may be called at any time."""
+    """Reads the lines that a parser reads; `conclude` may be called at any time."""
 
-    def feed(self, lines: Sequence[str], source: str = "", first_line: int | None = None) -> None:
+    def __init__(self) -> None:
+        self._collector = Collector()
+
+    def feed(
+        self,
+        lines: Sequence[str],
+        source: str = "",
+        first_line: int | None = None,
+        transient: Iterable[int] = (),
+    ) -> None:
         """Reads clean lines; first_line: the number of the first of them in its file."""
+        self._collector.feed(lines, source, first_line, transient)
+
+    def feed_block(self, block: bytes, source: str = "", first_line: int | None = None) -> None:
+        """Reads whole raw lines."""
+        self._collector.feed_block(block, source, first_line)
 
     def conclude(
-        self, parser: LogParser | None = None, state: str | None = None, stalled: bool = False
+        self,
+        parser: LogParser | None = None,
+        state: str = "UNKNOWN",
+        stalled: bool = False,
+        reason: str = "",
     ) -> Diagnosis:
-        """The diagnosis so far. state: the scheduler's word for the job. stalled: nothing moves any more."""
-        if parser is not None and parser.best.last() is not None:
-            return Diagnosis("completed" if state == "COMPLETED" else "healthy")
-        return Diagnosis("unknown")
+        """The diagnosis so far. state and reason: the scheduler's. stalled: nothing moves any more."""
+        collector = self._collector
+        collector.settle()
+        has_steps = parser is not None and parser.best.last() is not None
+        found = [c for hit in collector.hits.values() if (c := self._candidate(hit, parser)) is not None]
+        if parser is not None:
+            found += _from_steps(parser, collector)
+        if (
+            not has_steps
+            and state in ("UNKNOWN", "RUNNING")
+            and not any(c.finding.severity == "error" for c in found)
+        ):
+            found += self._from_stall(state, stalled)
+        found += _from_state(state, found)
+        ended = parser is not None and _said_ended(parser)
+        waiting = finding_of(reason) if state == "PENDING" else None
+        return conclude(found, state, has_steps, ended, stalled, waiting)
+
+    def _candidate(self, hit: Hit, parser: LogParser | None) -> Candidate | None:
+        signature = hit.signature
+        hits = self._collector.hits
+        if signature.role == "context" or any(wanted not in hits for wanted in signature.wants):
+            return None
+        if signature.hosts > 1 and len(self._collector.hosts) < signature.hosts:
+            return None
+        finding = _finding(hit)
+        if parser is not None and parser.steps_after(hit.source, hit.last_index) >= SURVIVED_STEPS:
+            finding = _survived(finding, signature)
+        return Candidate(finding, signature.role, signature.tier, hit.order, hit.time, signature.hangs)
+
+    def _from_stall(self, state: str, stalled: bool) -> list[Candidate]:
+        """What the end of a log without steps looks like; while the job still may be starting, only once it stalls."""
+        if state == "RUNNING" and not stalled:
+            return []
+        found = stalls.judge(self._collector)
+        if found is None:
+            return []
+        identity, groups = found
+        signature = by_id(identity)
+        return [_plain(signature, groups, signature.severity)]
+
+
+def _finding(hit: Hit) -> Finding:
+    signature, groups = hit.signature, _shared_gpu(hit)
+    identity = "F5" if groups is not hit.groups else signature.id
+    text = fill_in(signature.text, groups)
+    if identity == "F5":
+        text = f"{text} Ranks {_listed(hit.ranks)} all used GPU 0."
+    elif signature.id in ("F19", "F20") and len(hit.ranks) > 1:
+        text = f"{text} Ranks {_listed(hit.ranks)} said so{_silent(hit.ranks)}."
+    return Finding(
+        identity,
+        signature.severity,
+        text,
+        fill_in(signature.fix, groups),
+        line=hit.number,
+        rank=hit.rank,
+        host=hit.host,
+        source=hit.source,
+        excerpt=hit.excerpt,
+        count=hit.count,
+        changes=dict(signature.changes),
+    )
+
+
+def _shared_gpu(hit: Hit) -> dict[str, str]:
+    """A copy of the groups when several ranks ran out of memory on one and the same GPU, which they must not share."""
+    every = [hit.groups, *hit.more]
+    if hit.signature.id in ("F1", "F2") and len(hit.ranks) > 1 and len(hit.hosts) <= 1:
+        gpus = {g.get("gpu") for g in every}
+        if gpus == {"0"} and len(every) > 1:
+            return dict(hit.groups)
+    return hit.groups
+
+
+def _listed(ranks: set[int]) -> str:
+    shown = sorted(ranks)
+    return ", ".join(map(str, shown[:8])) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+
+
+def _silent(ranks: set[int]) -> str:
+    """Ranks below the highest that printed nothing: look there first."""
+    missing = [r for r in range(max(ranks) + 1) if r not in ranks]
+    if not missing or len(missing) > 16:
+        return ""
+    return f"; rank {_listed(set(missing))} did not: look there first"
+
+
+def _survived(finding: Finding, signature: Signature) -> Finding:
+    """The run went on: no longer an error, and for some nothing but a note."""
+    if signature.survivable or signature.tier in OVER_TIERS:
+        severity: Severity = "info"
+    else:
+        severity = "warning" if finding.severity == "error" else finding.severity
+    if severity == finding.severity:
+        return finding
+    return replace(finding, severity=severity, text=f"{finding.text} The run went on afterwards.")
+
+
+def _plain(
+    signature: Signature, groups: dict[str, str], severity: Severity, order: int = 1 << 60
+) -> Candidate:
+    finding = Finding(
+        signature.id,
+        severity,
+        fill_in(signature.text, groups),
+        fill_in(signature.fix, groups),
+        changes=dict(signature.changes),
+    )
+    return Candidate(finding, signature.role, signature.tier, order, None, signature.hangs)
+
+
+def _from_steps(parser: LogParser, collector: Collector) -> list[Candidate]:
+    found = []
+    for trouble in steps.judge(parser.best, collector.overflows):
+        signature = by_id(trouble.id)
+        severity: Severity = "warning" if trouble.over else signature.severity
+        found.append(_plain(signature, trouble.groups, severity))
+    return found
+
+
+def _from_state(state: str, found: Sequence[Candidate]) -> list[Candidate]:
+    """What only the scheduler says. An error in the log explains an end better than its state does."""
+    identity = _STATE_FINDINGS.get(state)
+    if identity is None or any(c.finding.id == identity for c in found):
+        return []
+    if identity in ("F77", "F74") and any(c.finding.severity == "error" for c in found):
+        return []
+    return [_plain(by_id(identity), {}, by_id(identity).severity)]
+
+
+def _said_ended(parser: LogParser) -> bool:
+    """Whether the trainer said that it was done, or printed its last iteration."""
+    last = parser.best.last()
+    if last is not None and last.total_iterations is not None and last.iteration >= last.total_iterations:
+        return True
+    kinds = [event.kind for event in parser.events if event.kind in ("start", "ended")]
+    return bool(kinds) and kinds[-1] == "ended"
+
+
+def diagnose_lines(lines: Sequence[str], source: str = "") -> Diagnosis:
+    """The diagnosis of lines of one log."""
+    clean, _ = split_lines("\n".join(lines).encode("utf-8", "replace"))
+    parser, diagnoser = LogParser(), Diagnoser()
+    diagnoser.feed(clean, source, 1)
+    parser.feed(clean, source)
+    parser.finish()
+    return diagnoser.conclude(parser)
+
+
+def diagnose(paths: Sequence[str | Path], state: str = "UNKNOWN", reason: str = "") -> Diagnosis:
+    """The diagnosis of the log files of one job. Raises UserError for a file that cannot be read."""
+    parser, diagnoser = LogParser(), Diagnoser()
+    for path in paths:
+        source = str(path)
+        for block in read_blocks(path):
+            diagnoser.feed_block(block, source)
+            parser.feed_block(block, source)
+    parser.finish()
+    return diagnoser.conclude(parser, state, reason=reason)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from gpt_tune import toml
 from gpt_tune.diagnosis.types import Severity
 from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.logs.scan import Scanner
 from gpt_tune.resources import data_dir
 
 # first: may be the root cause. echo: follows from something else. limit: like first, and what fails behind it is
@@ -23,28 +24,6 @@ Tier = Literal[
     "network", "timeout", "limit", "remote", "signal", "cancelled",
 ]  # fmt: skip
 TIERS: tuple[str, ...] = get_args(Tier)
-
-# Every `needs` literal holds one of these: lines without any are looked at no further.
-COARSE = (
-    "rror", "ERR", "WARN", "Xid", "ailed", "annot", "nable to", "CANCELLED", "DUE ", "Killed", "SIG", "signal",
-    "emory", "oom", "nvalid", "ot found", "imed out", "imeout", "o such file", "ermission", "OVERFLOW",
-    "Unexpected result", "NaN in", "Inf in", "in local", "verflow", "loss scale", "stuck", "collective",
-    "Duplicate GPU", "Bootstrap :", "ocket", "completion", "retry", "nccl", "NCCL comm", "Call to ", "ibv_", "closed by",
-    "reset by", "onnect", "lready in use", "EADDRINUSE", "retrieved", "not known", "clients", "barrier",
-    "remote process", "rovider", "GDR disabled", "RDMA", "NCCL_PROTO", "NCCL_ALGO", "ibfabric", "Init COMPLETE",
-    "via P2P", "expandable_segment", "reserved by PyTorch", "bus", "NVLink", "illegal", "assert", "misaligned",
-    "unspecified launch", "device handle", "is lost", "too old", "insufficient", "unsupported display",
-    "not yet initialized", "No CUDA GPUs", "no CUDA-capable", "no NVIDIA driver", "busy", "undefined symbol",
-    "No module named", "interpreter", "execve", "incompatible", "train_batch_size", "micro_batch", "divisible",
-    "multiple of", "orld size", "ayers", "num_layers", "quota", "No space", "Stale file", "Root Cause", "exitcode",
-    "worker group", "Exception", "unrecognized arguments", "required", "partition", "count per node", "requesting gpu",
-    "GPU specification", "QOS", "Assoc", "MaxJobs", "permitted", "denied", "specification", "mutually exclusive",
-    "credential", "Task launch", "step creation", "plugin", ".sqsh", ".squashfs", "enroot", "pyxis", "squashfs",
-    "JSON input", "uthoriz", "[ERROR] URL", "source path", "nvidia-container", "98-nvidia", "entrypoint", "namespace",
-    "exceeded", "RIGHT_OUT", "time limit", "attempts left", "return code", "cuda runtime error", "batch related",
-    "OFI NCCL", "optimal provider", "ODELIVERABLE", "UNDELIVERABLE", "memory in use", "couldn't", "Using network",
-    "NET/Socket",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +117,7 @@ def by_id(wanted: str) -> Signature:
 
 
 def candidates(line: str) -> Iterator[Signature]:
-    """Signatures that can match this line at all."""
+    """Signatures that can match this line at all, in order."""
     for signature, needs in _needed():
         for need in needs:
             if need in line:
@@ -148,7 +127,13 @@ def candidates(line: str) -> Iterator[Signature]:
 
 @cache
 def _needed() -> tuple[tuple[Signature, tuple[str, ...]], ...]:
-    return tuple((s, s.needs) for s in signatures() if s.patterns)
+    return tuple((s, tuple(n.strip("\n") for n in s.needs)) for s in signatures() if s.patterns)
+
+
+@cache
+def scanner() -> Scanner:
+    """Finds the lines that any signature can match."""
+    return Scanner({need: 1 for s in signatures() for need in s.needs})
 
 
 _FIELDS = frozenset(Signature.__dataclass_fields__)

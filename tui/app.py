@@ -58,6 +58,7 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
     COMMANDS = {lambda: import_module("tui.palette").KeyCommands} | App.COMMANDS
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", "Quit", show=False, id="quit"),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, id="suspend"),
         Binding("ctrl+t", "next_theme", "Theme", show=False, id="theme"),
     ]
 
@@ -81,6 +82,8 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.start_polling()
+        # Back from Ctrl+Z the terminal is empty, and nothing has changed that would be drawn by itself.
+        self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         if self._profile:
             self.begin_from_profile(self._profile)
 

@@ -85,5 +85,7 @@ def _here(fresh: Draft) -> list[Line]:
         )
     else:
         here, then = "no Slurm: jobs run on this machine.", check
+    if fresh.trouble:
+        here = "this machine; Slurm is set up but silent."
     trouble: list[Line] = [[("!     ", "bad"), (fresh.trouble, "bad")]] if fresh.trouble else []
     return [[("Here  ", "muted"), (here, "")], *trouble, [("Next  ", "muted"), (then, "")]]

@@ -21,8 +21,15 @@ class KeyCommands(Provider):
         """(name, help, action, where it is bound) of each action that works now, once."""
         found: dict[str, tuple[str, str, str, DOMNode]] = {}
         for node, binding, enabled, tip in self.screen.active_bindings.values():
-            if enabled and binding.description and not binding.system and not binding.action.startswith(OBVIOUS):
-                words = f"{tip or binding.tooltip or binding.description} (key: {key_words(self.app, binding)})"
+            if (
+                enabled
+                and binding.description
+                and not binding.system
+                and not binding.action.startswith(OBVIOUS)
+            ):
+                words = (
+                    f"{tip or binding.tooltip or binding.description} (key: {key_words(self.app, binding)})"
+                )
                 found.setdefault(binding.action, (binding.description, words, binding.action, node))
         return list(found.values())
 
@@ -35,4 +42,6 @@ class KeyCommands(Provider):
         for name, words, action, node in self._commands():
             score = matcher.match(name)
             if score > 0:
-                yield Hit(score, matcher.highlight(name), partial(self.app.run_action, action, node), help=words)
+                yield Hit(
+                    score, matcher.highlight(name), partial(self.app.run_action, action, node), help=words
+                )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from gpt_tune.schedulers.base import ENDED
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 # (the engine's figure, title). Step time is drawn in seconds when steps take that long.
 CHARTS = (("step_time_ms", "step time"), ("loss", "loss"), ("model_tflops", "model TFLOPS per GPU"))
 LONG_STEP_MS = 1000.0
+CHART_SECONDS = 1.0  # between two pictures: a chart is 2 kB to a terminal, and slow links are common
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,29 @@ class Shot:
     charts: dict[str, ChartData] = field(default_factory=dict)
 
 
-def take(watch: Watch, record: Any, columns: int, reason: str, redraw: bool) -> Shot:
-    """Poll once. redraw: make chart data even when no step came (a new size, the first time)."""
+class Camera:
+    """Decides which polls bring chart data: at most one a second, but none is forgotten."""
+
+    def __init__(self) -> None:
+        self._due = True
+        self._drawn_at = -CHART_SECONDS
+
+    def due(self, update: WatchUpdate, redraw: bool) -> bool:
+        """redraw: a new size. The first steps and the last ones are drawn at once."""
+        self._due = self._due or redraw or update.reset or bool(update.steps)
+        if not self._due or (monotonic() - self._drawn_at < CHART_SECONDS and not update.ended):
+            return False
+        self._due = False
+        self._drawn_at = monotonic()
+        return True
+
+
+def take(watch: Watch, record: Any, columns: int, reason: str, redraw: bool, camera: Camera) -> Shot:
+    """Poll once and say what came."""
     update = watch.poll()
     skipped = (f"… {update.skipped_lines:,} lines not shown …",) if update.skipped_lines else ()
     lines = (*skipped, *(line.text for line in update.lines if not line.transient))
-    charts = chart_data(watch, update, columns) if update.steps or redraw or update.reset else {}
+    charts = chart_data(watch, update, columns) if camera.due(update, redraw) else {}
     return Shot(lines, scene_of(watch, update, record, reason), charts)
 
 

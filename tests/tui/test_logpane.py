@@ -98,8 +98,8 @@ async def test_hostile_lines_neither_fail_nor_reach_the_terminal(line: str) -> N
 async def test_ten_thousand_lines_a_second_cost_little() -> None:
     app = Bare(pane := LogPane())
     async with app.run_test(size=(120, 40)) as pilot:
-        started = time.perf_counter()
+        started = time.process_time()
         for batch in range(10):
             pane.add(numbered(batch * 1000, batch * 1000 + 1000))
             await pilot.pause()
-        assert time.perf_counter() - started < 1.0
+        assert time.process_time() - started < 1.0

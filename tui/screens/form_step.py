@@ -8,6 +8,7 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.widget import Widget
 
 from tui.screens.step import StepPage
 from tui.widgets.fields import FieldLike, FieldRow, Form, help_lines
@@ -53,6 +54,7 @@ class FormStep(StepPage):
         """Show the fields as they are now; rebuild the form only when other ones are asked."""
         form = self.query_one("#form", Form)
         if form.update_fields(self.fields()):
+            self._say_again()
             return
         key = focus or self._focused_key()
         fresh = Form(self.fields(), self.tune.text_of, id="form")
@@ -65,9 +67,15 @@ class FormStep(StepPage):
         else:
             self._focus_first()
 
+    def _say_again(self) -> None:
+        """The help of the field in focus, whose origin may have changed."""
+        row = form_row(self.focused)
+        if row is not None:
+            self._show_help(row, self.tune.check(row.field.key, row.text))
+
     def _focused_key(self) -> str:
-        row = self.focused.parent if self.focused is not None else None
-        return row.field.key if isinstance(row, FieldRow) else ""
+        row = form_row(self.focused)
+        return row.field.key if row is not None else ""
 
     @on(Form.Changed)
     def _changed(self, event: Form.Changed) -> None:
@@ -113,6 +121,12 @@ class FormStep(StepPage):
         """Show the settings that most runs leave alone, or hide them again."""
         self._all = not self._all
         self._sync()
+
+
+def form_row(control: Widget | None) -> FieldRow | None:
+    """The row a control stands in."""
+    row = control.parent if control is not None else None
+    return row if isinstance(row, FieldRow) else None
 
 
 class SiteStep(FormStep):

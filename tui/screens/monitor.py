@@ -17,7 +17,7 @@ from textual.worker import get_current_worker
 from gpt_tune.errors import UserError
 from tui.engine import status_of
 from tui.poller import newest
-from tui.scene import CHARTS, Scene, Shot, take
+from tui.scene import CHARTS, Camera, Scene, Shot, take
 from tui.screens.base import Page, trail
 from tui.tasks import Tasks
 from tui.widgets.chart import Chart
@@ -29,7 +29,7 @@ from tui.widgets.plot import ChartData
 if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
 
-POLL_SECONDS = 0.3  # files only; the scheduler is asked by the app's own poller
+POLL_SECONDS = 0.5  # files only; the scheduler is asked by the app's own poller
 
 
 @dataclass
@@ -111,10 +111,11 @@ class Monitor(Tasks, Page):
             self.post_message(FollowFailed(error))
             return
         before: Scene | None = None
+        camera = Camera()
         while not worker.is_cancelled:
             redraw, self._redraw = self._redraw, False
             columns = max(self.size.width // 2, 20)
-            shot = take(watch, self.record, columns, self._reason, redraw)
+            shot = take(watch, self.record, columns, self._reason, redraw, camera)
             if shot.lines or shot.charts or shot.scene != before:
                 before = shot.scene
                 self.post_message(ShotTaken(shot))

@@ -41,8 +41,10 @@ class Lines(Painted, ScrollView, can_focus=False):
         if list(lines) != self._source:
             self._source = list(lines)
             self._wrapped_at = 0
+            height = len(self._rows)
             self._rewrap(self.scrollable_content_region.width)
-            self.refresh(layout=True)
+            # A new layout repaints the whole screen: only when the height really changes.
+            self.refresh(layout=len(self._rows) != height)
 
     def say(self, text: str, role: str = "") -> None:
         """Show one sentence."""

@@ -103,7 +103,14 @@ class LogPane(Painted, ScrollView, can_focus=True):
         self.refresh()
 
     def _resize_view(self) -> None:
-        self.virtual_size = Size(self.scrollable_content_region.width, len(self._lines))
+        """Tell the scroll bar how many lines there are, without the layout that assigning would start.
+
+        The scroll bar is always there and the widget's own size never changes, so nothing can move; a layout
+        for each batch would repaint the whole screen.
+        """
+        size = Size(self.scrollable_content_region.width, len(self._lines))
+        self.set_reactive(LogPane.virtual_size, size)
+        self.vertical_scrollbar.window_virtual_size = size.height
 
     # --- moving
 

@@ -179,4 +179,4 @@ class Painted(Widget):
             for text, role in line
             if text
         ]
-        return Strip(segments).adjust_cell_length(width, base)
+        return Strip(segments).adjust_cell_length(width, base).simplify()

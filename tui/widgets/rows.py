@@ -98,7 +98,7 @@ class RowList(Painted, ScrollView, can_focus=True):
 
     def show_rows(self, rows: Sequence[Row], *, columns: Sequence[Column] | None = None) -> None:
         """Replace the rows; the cursor stays on its key where that still exists."""
-        key = self.key
+        key, count = self.key, len(self._rows)
         self._rows = list(rows)
         if columns is not None:
             self._columns = tuple(columns)
@@ -108,7 +108,7 @@ class RowList(Painted, ScrollView, can_focus=True):
         self._measure()
         with self.prevent(RowList.Highlighted):
             self.cursor = where
-        self.refresh(layout=True)
+        self.refresh(layout=len(self._rows) != count)
         if self.key != key and self.key is not None:
             self.post_message(self.Highlighted(self, self.key))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gpt_tune.errors import SchedulerError
@@ -41,13 +42,16 @@ class SlurmCli:
     def cluster(self) -> str:
         """Its ClusterName: from the configuration file where there is one, so that no controller is needed."""
         if not self._name:
-            self._name = configured_name() or self.configuration()["ClusterName"]
+            self._name = configured_name() or self._asked_name()
         return self._name
+
+    def _asked_name(self) -> str:
+        self.check_reachable()
+        return self.configuration()["ClusterName"]
 
     def configuration(self) -> dict[str, str]:
         """`scontrol show config`, asked once."""
         if not self._configuration:
-            self.check_reachable()
             self._configuration = self._show_config()
         return self._configuration
 
@@ -75,8 +79,11 @@ class SlurmCli:
         )
 
     def discover(self) -> Cluster:
-        configuration = self.configuration()
-        partitions, notes = slurm_nodes.parse(self._read(slurm_nodes.ARGUMENTS).stdout)
+        self.check_reachable()
+        with ThreadPoolExecutor(1) as pool:  # side by side: on a large cluster sinfo takes its time
+            table = pool.submit(self._read, slurm_nodes.ARGUMENTS)
+            configuration = self.configuration()
+            partitions, notes = slurm_nodes.parse(table.result().stdout)
         return Cluster(
             name=configuration["ClusterName"],
             scheduler="slurm",

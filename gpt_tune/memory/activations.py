@@ -111,8 +111,13 @@ def _mlp_width(setup: Setup, c: Columns) -> Floats:
     if not model.moe:
         return np.full_like(c.tokens, float(model.ffn))
     sparse = model.experts_per_token * model.expert_ffn + model.shared_expert_ffn
-    share = c.sparse_layers / np.maximum(c.layers, 1)
+    share = _sparse_share(c)
     return share * sparse + (1.0 - share) * model.ffn
+
+
+def _sparse_share(c: Columns) -> Floats:
+    """Share of the stage's layers that hold experts; an empty stage counts like the others."""
+    return np.where(c.layers > 0, c.sparse_layers / np.maximum(c.layers, 1), 1.0)
 
 
 def _mlp_elements(setup: Setup, c: Columns) -> Floats:
@@ -126,7 +131,7 @@ def _mlp_elements(setup: Setup, c: Columns) -> Floats:
         elements = (3.0 if setup.trainer.name == MEGATRON_LM else 4.0) * width
     if model.moe:
         # Dispatched copies of the hidden states, into and out of the experts.
-        share = c.sparse_layers / np.maximum(c.layers, 1)
+        share = _sparse_share(c)
         elements = elements + share * 2.0 * model.experts_per_token * c.tokens * model.hidden
     return elements
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.hardware.parts import Node
-from gpt_tune.layouts.batch import LayoutBatch
+from gpt_tune.layouts.batch import PRECISIONS, LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.memory.activations import LayerBytes, layer_bytes
 from gpt_tune.memory.columns import Columns, Floats, Ints, build
 from gpt_tune.memory.constants import value
 from gpt_tune.memory.outside import outside_bytes
@@ -65,7 +66,8 @@ def estimate_many(
     rows = np.repeat(np.arange(len(batch), dtype=np.intp), stages)
     starts = np.cumsum(stages) - stages
     stage = np.arange(len(rows), dtype=np.int64) - np.repeat(starts, stages)
-    figures = _figures(setup, build(setup, batch.take(rows), stage), calibration)
+    columns = build(setup, batch.take(rows), stage)
+    figures = _figures(setup, columns, _shared(setup, columns, calibration), calibration)
     limit = limit_gib(node)
     missing = not_modelled(setup, batch)
     return [
@@ -89,8 +91,12 @@ def estimate_batch(
     for start in range(0, n, CHUNK):
         rows = slice(start, min(start + CHUNK, n))
         part = batch.take(np.arange(rows.start, rows.stop, dtype=np.intp)) if n > CHUNK else batch
+        shared: _Shared | None = None
         for stage in _candidate_stages(setup, part):
-            figures = _figures(setup, build(setup, part, stage), calibration)
+            columns = build(setup, part, stage)
+            # Layers differ between stages only where some hold experts and some do not.
+            shared = shared if shared and not model.dense_layers else _shared(setup, columns, calibration)
+            figures = _figures(setup, columns, shared, calibration)
             better = figures.device > out["device"][rows]
             for name in _FIGURES:
                 out[name][rows] = np.where(better, getattr(figures, name), out[name][rows])
@@ -124,7 +130,7 @@ def not_modelled(setup: Setup, batch: LayoutBatch) -> tuple[str, ...]:
         missing.append("experts that get more tokens than the average")
     if setup.trainer.name not in ("megatron-deepspeed", "megatron-lm"):
         missing.append("the activations of this trainer's own model code (a fused Llama block is assumed)")
-    if bool(np.any(batch.precision == 3)):
+    if bool(np.any(batch.precision == PRECISIONS.index("fp8"))):
         missing.append("fp8 copies of weights and their scaling factors")
     if setup.trainer.expandable_segments:
         missing.append("the allocator with expandable segments, known from five runs only")
@@ -153,8 +159,20 @@ def _candidate_stages(setup: Setup, batch: LayoutBatch) -> list[Ints]:
     return stages
 
 
-def _figures(setup: Setup, c: Columns, calibration: Calibration | None) -> _Figures:
-    top = peaks(setup, c)
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What is the same on every stage of a layout, bytes."""
+
+    layer: LayerBytes
+    outside: Floats
+
+
+def _shared(setup: Setup, c: Columns, calibration: Calibration | None) -> _Shared:
+    return _Shared(layer_bytes(setup, c), outside_bytes(setup, c, calibration))
+
+
+def _figures(setup: Setup, c: Columns, shared: _Shared, calibration: Calibration | None) -> _Figures:
+    top = peaks(setup, c, shared.layer)
     resident = top.states.parameters + top.states.flat_gradients + top.states.optimizer
     training = top.forward_backward[0].total
     for moment in top.forward_backward[1:]:
@@ -166,9 +184,8 @@ def _figures(setup: Setup, c: Columns, calibration: Calibration | None) -> _Figu
         phase = np.where(total > allocated, i, phase)
         allocated = np.maximum(total, allocated)
     reserved = reserved_bytes(setup, top, allocated, training, calibration)
-    outside = outside_bytes(setup, c, calibration)
-    firm = allocated + value(calibration, "firm_gap", setup.trainer.name) * (reserved - allocated) + outside
-    return _Figures(top, allocated, reserved, reserved + outside, firm, phase)
+    firm = allocated + value(calibration, "firm_gap", setup.trainer.name) * (reserved - allocated)
+    return _Figures(top, allocated, reserved, reserved + shared.outside, firm + shared.outside, phase)
 
 
 def _whole(

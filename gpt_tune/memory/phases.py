@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpt_tune.memory.activations import LayerBytes, layer_bytes
+from gpt_tune.memory.activations import LayerBytes
 from gpt_tune.memory.columns import Bools, Columns, Floats
 from gpt_tune.memory.optimizers import States, states
-from gpt_tune.memory.setup import FSDP, MEGATRON_DEEPSPEED, MEGATRON_LM, Setup
+from gpt_tune.memory.setup import FSDP, MEGATRON_LM, Setup
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,9 @@ class Ends:
     table_gradient: Floats
 
 
-def peaks(setup: Setup, c: Columns) -> Peaks:
-    """Every phase of one stage."""
+def peaks(setup: Setup, c: Columns, layer: LayerBytes) -> Peaks:
+    """Every phase of one stage; layer is activations.layer_bytes of the same columns."""
     s = states(setup, c)
-    layer = layer_bytes(setup, c)
     ends = _ends(setup, c, s)
     fixed = _fixed_buffers(setup, c)
     nothing = np.zeros_like(c.tokens)
@@ -109,7 +108,8 @@ def _ends(setup: Setup, c: Columns, s: States) -> Ends:
         kept=kept,
         loss_forward=forward,
         loss_backward=backward,
-        first=c.first * (1.0 if setup.dropout > 0 else 0.0) * hidden,
+        # The embedding's dropout mask, and what its norm keeps.
+        first=c.first * ((1.0 if setup.dropout > 0 else 0.0) + (w if model.embedding_norm else 0.0)) * hidden,
         final=last * 2.0 * w * hidden,
         head_gradient=last * per_gradient * table,
         table_gradient=c.first * per_gradient * table,
@@ -119,11 +119,8 @@ def _ends(setup: Setup, c: Columns, s: States) -> Ends:
 def _fixed_buffers(setup: Setup, c: Columns) -> Floats:
     """Library workspaces, the causal mask, and Megatron's global score buffer of unfused attention."""
     mask = np.where(c.flash & ~setup.deepspeed, 0.0, 2.0 * float(setup.seq_length) ** 2)
-    scores = np.where(
-        c.flash | (setup.trainer.name not in (MEGATRON_DEEPSPEED, MEGATRON_LM)),
-        0.0,
-        c.width * c.tokens * (c.sequence * c.context) * setup.model.heads / c.tensor_parallel,
-    )
+    raw = c.tokens * (c.sequence * c.context) * setup.model.heads / c.tensor_parallel
+    scores = np.where(c.flash | (not setup.has_score_buffer), 0.0, c.width * raw)
     return setup.workspace + mask + scores
 
 
@@ -161,40 +158,68 @@ def _forward_backward(
     layers = _kept_layers(c, layer)
     one = layers + ends.first + ends.final + _boundary(c, layer)
     in_flight = c.kept * one
-    nothing = np.zeros_like(in_flight)
     accumulated = c.micro_batches > c.kept
     before = np.where(accumulated | s.gradients_outlive_step, s.gradients, 0.0)
     grown = np.where(accumulated & ~s.cleared_before_backward, s.gradients, 0.0)
     forward_buffers = fixed + s.gathered + np.where(accumulated, s.lasting_bucket, 0.0) + s.steady_bucket
     buffers = fixed + s.gathered + s.bucket
-    moments = [
+    nothing = np.zeros_like(in_flight)
+    return (
         Moment(before, in_flight, ends.loss_forward, forward_buffers, nothing),
         Moment(before, in_flight, ends.kept, forward_buffers, layer.mlp_forward),
-        Moment(before, in_flight - layer.mlp, ends.kept, forward_buffers, layer.attention_forward),
+        Moment(
+            before,
+            np.maximum(in_flight - layer.mlp, 0.0),
+            ends.kept,
+            forward_buffers,
+            layer.attention_forward,
+        ),
         Moment(grown, in_flight, ends.loss_backward, forward_buffers, nothing),
-    ]
-    late = _late_gradients(setup, c, s, ends)
-    visited = np.maximum(c.layers - 1, 0) / np.maximum(c.layers, 1) * layers
-    first = (np.maximum(grown, ends.head_gradient), in_flight)
-    last = (np.maximum(grown, late.mlp), in_flight - visited)
-    last_attention = (np.maximum(grown, late.attention), in_flight - visited)
-    recomputed = np.where(
-        c.full & ~(c.block & (c.chunk < c.layers)),
-        np.minimum(c.chunk, c.layers) * layer.saved,
-        np.where(c.full, layer.saved, 0.0),
+        *_backward_moments(setup, c, s, layer, ends, _Backward(grown, in_flight, one, layers, buffers)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """What backward starts from, bytes: gradients there already, activations in flight, of one micro batch,
+    of its layers alone, and buffers."""
+
+    gradients: Floats
+    in_flight: Floats
+    one: Floats
+    layers: Floats
+    buffers: Floats
+
+
+def _backward_moments(
+    setup: Setup, c: Columns, s: States, layer: LayerBytes, ends: Ends, b: _Backward
+) -> tuple[Moment, ...]:
+    """In the layer visited first, in the one visited last (its MLP, its attention), and at the embedding.
+
+    Activations fall and gradients grow from layer to layer, so the highest point is at one of the two.
+    """
+    late = _late_gradients(setup, c, s, ends)
+    remaining = b.in_flight - np.maximum(c.layers - 1, 0) / np.maximum(c.layers, 1) * b.layers
+    alone = np.where(c.block & (c.chunk < c.layers), 1, np.minimum(c.chunk, c.layers))
+    recomputed = np.where(c.full, alone * layer.saved, 0.0)
     mlp = recomputed + layer.mlp_backward
-    attention = recomputed + np.where(c.selective, layer.scores, 0.0) - layer.mlp + layer.attention_backward
     again = np.where(c.full, recomputed + layer.mlp_forward, 0.0)
-    for (gradients, activations), borrowed in (
-        (first, np.maximum(mlp, np.maximum(attention, again))),
-        (last, np.maximum(mlp, again)),
-        (last_attention, attention),
-    ):
-        moments.append(Moment(gradients, activations, ends.kept, buffers, borrowed))
-    second_table = np.where(late.has_table_gradient | (grown > 0), ends.table_gradient, 0.0)
-    moments.append(Moment(s.gradients, in_flight - one, ends.kept, buffers, second_table + 2.0 * layer.input))
-    return tuple(moments)
+    # The MLP of the layer has been freed when its attention runs backward.
+    freed = np.where(c.full | (c.layers == 0), 0.0, layer.mlp)
+    attention = (
+        np.where(c.full, recomputed - layer.mlp, np.where(c.selective, layer.scores, 0.0))
+        + layer.attention_backward
+    )
+    second_table = np.where(late.has_table_gradient | (b.gradients > 0), ends.table_gradient, 0.0)
+    at_head = np.maximum(b.gradients, ends.head_gradient)
+    worst = np.maximum(mlp, again)
+    return (
+        Moment(at_head, b.in_flight, ends.kept, b.buffers, worst),
+        Moment(at_head, b.in_flight - freed, ends.kept, b.buffers, attention),
+        Moment(np.maximum(b.gradients, late.mlp), remaining, ends.kept, b.buffers, worst),
+        Moment(np.maximum(b.gradients, late.attention), remaining - freed, ends.kept, b.buffers, attention),
+        Moment(s.gradients, b.in_flight - b.one, ends.kept, b.buffers, second_table + 2.0 * layer.input),
+    )
 
 
 @dataclass(frozen=True, slots=True)

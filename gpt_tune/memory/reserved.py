@@ -28,7 +28,7 @@ def reserved_bytes(
         + value(calibration, "logits_gap", name) * top.ends.single
         + value(calibration, "step_gap", name) * s.step
     )
-    reserved = np.maximum(first_step, allocated) + gap
+    reserved = np.maximum(np.maximum(first_step, allocated) + gap, s.reserved_at_start)
     if setup.trainer.expandable_segments:
         reserved = allocated + value(calibration, "expandable_gap", name) * (reserved - allocated)
     return np.asarray(reserved, dtype=np.float64)

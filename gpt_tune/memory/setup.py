@@ -14,6 +14,7 @@ from gpt_tune.units import MIB
 MEGATRON_DEEPSPEED = "megatron-deepspeed"
 MEGATRON_LM = "megatron-lm"
 FSDP = "fsdp"
+BIGSCIENCE = "bigscience"  # a version of Megatron-DeepSpeed
 DEEPSPEED_HF = "deepspeed"  # Hugging Face models on DeepSpeed
 
 # BF16_Optimizer frees 16-bit gradients after the step since this DeepSpeed; before it did so only at the next
@@ -58,6 +59,12 @@ class Setup:
             MEGATRON_LM,
             FSDP,
         )
+
+    @property
+    def has_score_buffer(self) -> bool:
+        """Unfused attention writes into one buffer that is never freed; BigScience's older fork does not."""
+        old = self.trainer.version == BIGSCIENCE
+        return self.trainer.name in (MEGATRON_DEEPSPEED, MEGATRON_LM) and not old
 
     @property
     def mask_bytes(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gpt_tune.diagnosis.engine import Diagnoser, diagnose, diagnose_lines
-from gpt_tune.diagnosis.pending import Waiting, explain
 from gpt_tune.diagnosis.types import Diagnosis, Finding, diagnose_json
 
 __all__ = [

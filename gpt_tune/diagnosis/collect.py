@@ -121,6 +121,11 @@ class Collector:
         lines, _ = split_lines(block[cut:])
         self.feed(lines, source)
 
+    @property
+    def lines(self) -> int:
+        """Lines read so far."""
+        return sum(state.index for state in self._files.values())
+
     def settle(self) -> None:
         """Looks at what was still waiting for more lines."""
         for source, state in self._files.items():
@@ -193,7 +198,7 @@ class Collector:
         self._order += 1
         if prefix.host:
             self.hosts.add(prefix.host)
-        if signature.id == "F203":
+        if signature.id == "C6":
             self._overflow(groups)
         elif signature.id == "C5":
             self._forget_handled(source, line.index)
@@ -218,9 +223,9 @@ class Collector:
 
     def _forget_handled(self, source: str, index: int) -> None:
         """The exception just before was handled; the one raised meanwhile is what ended the program."""
-        hit = self.hits.get("F200")
+        hit = self.hits.get("F210")
         if hit is not None and hit.source == source and hit.count == 1 and index - hit.index <= BEFORE:
-            del self.hits["F200"]
+            del self.hits["F210"]
 
     def _overflow(self, groups: dict[str, str]) -> None:
         try:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gpt_tune.diagnosis import stalls, steps
 from gpt_tune.diagnosis.collect import Collector, Hit
-from gpt_tune.diagnosis.pending import finding_of
 from gpt_tune.diagnosis.rank import Candidate, conclude
 from gpt_tune.diagnosis.signatures import Signature, by_id, fill_in
 from gpt_tune.diagnosis.types import Diagnosis, Finding, Severity
+from gpt_tune.jobs.reasons import explain
 from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.parse import read_blocks
 from gpt_tune.logs.parser import LogParser
@@ -29,6 +29,7 @@ class Diagnoser:
 
     def __init__(self) -> None:
         self._collector = Collector()
+        self._done: tuple[tuple[object, ...], Diagnosis] | None = None
 
     def feed(
         self,
@@ -53,7 +54,21 @@ class Diagnoser:
     ) -> Diagnosis:
         """The diagnosis so far. state and reason: the scheduler's. stalled: nothing moves any more."""
         collector = self._collector
-        collector.settle()
+        key = (
+            collector.lines,
+            parser,
+            parser.best.version if parser is not None else 0,
+            state,
+            stalled,
+            reason,
+        )
+        if self._done is None or self._done[0] != key:
+            collector.settle()
+            self._done = key, self._concluded(parser, state, stalled, reason)
+        return self._done[1]
+
+    def _concluded(self, parser: LogParser | None, state: str, stalled: bool, reason: str) -> Diagnosis:
+        collector = self._collector
         has_steps = parser is not None and parser.best.last() is not None
         found = [c for hit in collector.hits.values() if (c := self._candidate(hit, parser)) is not None]
         if parser is not None:
@@ -66,7 +81,7 @@ class Diagnoser:
             found += self._from_stall(state, stalled)
         found += _from_state(state, found)
         ended = parser is not None and _said_ended(parser)
-        waiting = finding_of(reason) if state == "PENDING" else None
+        waiting = _waiting(reason) if state == "PENDING" else None
         return conclude(found, state, has_steps, ended, stalled, waiting)
 
     def _candidate(self, hit: Hit, parser: LogParser | None) -> Candidate | None:
@@ -113,6 +128,7 @@ def _finding(hit: Hit) -> Finding:
         excerpt=hit.excerpt,
         count=hit.count,
         changes=dict(signature.changes),
+        action=signature.action,
     )
 
 
@@ -150,6 +166,12 @@ def _survived(finding: Finding, signature: Signature) -> Finding:
     return replace(finding, severity=severity, text=f"{finding.text} The run went on afterwards.")
 
 
+def _waiting(reason: str) -> Finding:
+    """Why a job waits, as a finding: a warning when it will not start by itself."""
+    why = explain(reason)
+    return Finding(why.id, "warning" if why.starts == "no" else "info", why.text, why.fix, excerpt=reason)
+
+
 def _plain(
     signature: Signature, groups: dict[str, str], severity: Severity, order: int = 1 << 60
 ) -> Candidate:
@@ -159,6 +181,7 @@ def _plain(
         fill_in(signature.text, groups),
         fill_in(signature.fix, groups),
         changes=dict(signature.changes),
+        action=signature.action,
     )
     return Candidate(finding, signature.role, signature.tier, order, None, signature.hangs)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from gpt_tune import toml
-from gpt_tune.diagnosis.types import Severity
+from gpt_tune.diagnosis.types import Action, Severity
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.logs.scan import Scanner
 from gpt_tune.resources import data_dir
@@ -40,6 +40,7 @@ class Signature:
     patterns: tuple[re.Pattern[str], ...] = ()
     window: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
+    action: Action | None = None
     ratio: tuple[str, str, float] | None = None
     at_least: Mapping[str, float] = field(default_factory=dict)
     hosts: int = 1

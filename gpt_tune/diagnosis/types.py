@@ -10,6 +10,9 @@ SCHEMA = "gpt-tune/diagnose/1"
 
 Severity = Literal["error", "warning", "info"]
 Status = Literal["healthy", "completed", "running", "warning", "failed", "hung", "pending", "unknown"]
+# A cure that is more than a setting: the next plan that needs less memory, the same run with more time from its
+# last checkpoint, the same run from its last checkpoint, the same without the finding's host.
+Action = Literal["less_memory", "more_time", "resume", "exclude_host"]
 ALARMING: frozenset[str] = frozenset({"warning", "failed", "hung"})
 
 
@@ -19,7 +22,8 @@ class Finding:
 
     line: number in the file, from 1, None when the beginning of the file was not read. rank: the global one.
     echo_of: id of the finding this one merely follows from. changes: settings (profile paths) that apply the
-    fix, where the fix is a setting. count: lines that said the same. excerpt: the line itself, shortened.
+    fix, where the fix is a setting; action: what else would (see Action). count: lines that said the same.
+    excerpt: the line itself, shortened.
     """
 
     id: str
@@ -34,6 +38,7 @@ class Finding:
     excerpt: str = ""
     count: int = 1
     changes: Mapping[str, str] = field(default_factory=dict)
+    action: Action | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -49,6 +54,7 @@ class Finding:
             "excerpt": self.excerpt,
             "count": self.count,
             "changes": dict(self.changes),
+            "action": self.action,
         }
 
 

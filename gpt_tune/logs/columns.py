@@ -119,6 +119,13 @@ class Chunk:
         packed = self.columns.get(name)
         return packed.unpack() if packed is not None else np.full(len(self), np.nan)
 
+    def with_missing(self, name: str) -> Column:
+        """A column, and where nothing was printed."""
+        packed = self.iterations if name == "iteration" else self.columns.get(name)
+        if packed is None:
+            return np.full(len(self), np.nan), np.ones(len(self), dtype=bool)
+        return packed.unpack(), packed.missing_mask()
+
     def steps(self, segment: int) -> Iterator[Step]:
         """The rows as records again."""
         iterations = self.iterations.unpack().astype(np.int64).tolist()

@@ -317,13 +317,44 @@ class StepTable:
 
     def recent(self, count: int) -> list[Step]:
         """The newest steps of the newest segment, oldest first."""
-        for segment in reversed(self.segments):
-            if segment.empty:
-                continue
-            if len(segment.rows) >= count or not segment.chunks:
-                return [segment.rows[i] for i in sorted(segment.rows)[-count:]]
-            return list(_segment_steps(segment))[-count:]
-        return []
+        segment = self._newest()
+        if segment is None or count <= 0:
+            return []
+        steps = [segment.rows[i] for i in sorted(segment.rows)[-count:]]
+        for chunk in reversed(segment.chunks):
+            if len(steps) >= count:
+                break
+            steps = [*list(chunk.steps(segment.index))[len(steps) - count :], *steps]
+        return steps
+
+    def tail(self, count: int, *names: str) -> dict[str, Column]:
+        """The newest steps of the newest segment as columns, `iteration` included."""
+        segment = self._newest()
+        wanted = ("iteration", *names)
+        if segment is None or count <= 0:
+            return {name: (np.empty(0), np.empty(0, dtype=bool)) for name in wanted}
+        rows = [segment.rows[i] for i in sorted(segment.rows)[-count:]]
+        left = count - len(rows)
+        chunks: list[Chunk] = []
+        for chunk in reversed(segment.chunks):
+            if left <= 0:
+                break
+            chunks.insert(0, chunk)
+            left -= len(chunk)
+        parts = {name: [chunk.with_missing(name) for chunk in chunks] for name in wanted}
+        for name in wanted:
+            listed = [getattr(step, name) for step in rows]
+            parts[name].append((_array(listed), np.array([v is None for v in listed], dtype=bool)))
+        return {
+            name: (
+                np.concatenate([v for v, _ in part])[-count:],
+                np.concatenate([m for _, m in part])[-count:],
+            )
+            for name, part in parts.items()
+        }
+
+    def _newest(self) -> Segment | None:
+        return next((segment for segment in reversed(self.segments) if not segment.empty), None)
 
     def last(self) -> Step | None:
         """The newest step of the newest segment."""

@@ -23,13 +23,16 @@ from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
 from gpt_tune.workflows.watching.hang import Hang, judge_hang
 from gpt_tune.workflows.watching.history import History
 from gpt_tune.workflows.watching.pace import Pace, Prediction, pace_of
+from gpt_tune.workflows.watching.slowness import judge_slowness, with_slowness
+from gpt_tune.workflows.watching.writers import Writer, Writers
 
-__all__ = ["AXES", "FIGURES", "Hang", "LogLine", "Pace", "Prediction", "Watch", "WatchUpdate"]
+__all__ = ["AXES", "FIGURES", "Hang", "LogLine", "Pace", "Prediction", "Watch", "WatchUpdate", "Writer"]
 
 MAX_NEW_LINES = 2000  # handed on per poll; a screen cannot show more, the parser sees all
 MAX_KEPT_LINES = 5000
 HISTORY_SECONDS = 0.15  # spent per poll on the log's past
 STATE_SECONDS = 10.0  # between two questions to the state source
+KEEP_SECONDS = 5.0  # between two notes of progress
 SUMMARY_SECONDS = 2.0  # between two summaries of a long run
 LONG_RUN_STEPS = 20_000
 
@@ -80,9 +83,15 @@ class _Readers:
     parser: LogParser
     diagnoser: Diagnoser = field(default_factory=Diagnoser)
 
-    def feed(self, lines: Sequence[str], source: str, first_line: int | None) -> list[Step]:
-        self.diagnoser.feed(lines, source, first_line)
-        return self.parser.feed(lines, source)
+    def feed(self, batch: Batch, first_line: int | None) -> list[Step]:
+        """New lines; the steps they gave."""
+        self.diagnoser.feed(batch.lines, batch.source, first_line, batch.transient)
+        return self.parser.feed(batch.lines, batch.source)
+
+    def feed_block(self, block: bytes, source: str, first_line: int) -> None:
+        """Raw lines of the past."""
+        self.diagnoser.feed_block(block, source, first_line)
+        self.parser.feed_block(block, source)
 
 
 class Watch:
@@ -104,10 +113,12 @@ class Watch:
         clock: Callable[[], float] = time.time,
         state_seconds: float = STATE_SECONDS,
         history_seconds: float = HISTORY_SECONDS,
+        keep: Callable[[WatchUpdate], None] | None = None,
     ) -> None:
         """peak_tflops: the GPU's dense peak in the run's precision; None refuses MFU.
 
-        state_source may talk to the scheduler: it is asked at most every state_seconds.
+        state_source may talk to the scheduler: it is asked at most every state_seconds. keep: called with an
+        update worth keeping with the run (new findings, progress every few seconds, the end).
         """
         self.prediction = prediction
         self.run_id = run_id
@@ -118,9 +129,11 @@ class Watch:
         self._follower = Follower(log_paths, self._reader)
         self._state_source = state_source
         self._state_seconds = state_seconds
+        self._keep = keep
         self._history_seconds = history_seconds
         self._status: JobStatus | None = None
         self._asked = float("-inf")
+        self._changed = False
         # `main` reads everything in order; `tail` shows the end while main still reads the past.
         self._main = _Readers(LogParser(shape, gpus, seq_length, global_batch_size))
         self._tail = _Readers(LogParser(shape, gpus, seq_length, global_batch_size))
@@ -132,6 +145,9 @@ class Watch:
         self._summary = Summary()
         self._summarised: tuple[float, LogParser, int] | None = None
         self._finished = False
+        self._writers = Writers()
+        self._kept_at = float("-inf")
+        self._kept_iteration: int | None = None
 
     # -- polling -----------------------------------------------------------------------------------
 
@@ -140,14 +156,38 @@ class Watch:
         changed = self._ask_state()
         batches = self._follower.poll()
         steps = self._take(batches)
-        steps += self._read_history()
+        self._writers.note(batches, self._clock())
+        self._read_history()
         over = self.state in ENDED and not self._follower.behind and not self._reading_history
         if over and not self._finished:
             rest = self._follower.flush()
             steps += self._take(rest) + self._main.parser.finish()
             batches += rest
             self._finished = True
-        return self._update(batches, steps, changed)
+        update = self._update(batches, steps, changed)
+        self._offer(update)
+        return update
+
+    def _offer(self, update: WatchUpdate) -> None:
+        if self._keep is None:
+            return
+        now = self._clock()
+        iteration = update.pace.iteration
+        progress = iteration != self._kept_iteration and now - self._kept_at >= KEEP_SECONDS
+        if update.new_findings or progress or (update.ended and iteration != self._kept_iteration):
+            self._kept_at, self._kept_iteration = now, iteration
+            self._keep(update)
+
+    def set_status(self, status: JobStatus | None) -> None:
+        """Takes a job state that somebody else has asked for."""
+        self._note_status(status)
+
+    def _note_status(self, status: JobStatus | None) -> None:
+        before = self.state
+        self._status = status or self._status
+        if before != "RUNNING" and self.state == "RUNNING":
+            self._moved = self._clock()  # waiting in the queue is not silence
+        self._changed = self._changed or self.state != before
 
     def _update(self, batches: list[Batch], steps: list[Step], changed: bool) -> WatchUpdate:
         now = self._clock()
@@ -159,8 +199,17 @@ class Watch:
         last = parser.best.last()
         gpus = self._gpus or parser.facts.gpus
         pace = pace_of(parser, summary, self._status, self.peak_tflops, gpus, self.prediction, now)
-        hang = judge_hang(self.state, last, summary.median_step_time_ms, self._moved, now)
-        diagnosis = front.diagnoser.conclude(parser, self.state, stalled=hang is not None)
+        hang = judge_hang(
+            self.state,
+            last,
+            summary.median_step_time_ms,
+            self._moved,
+            now,
+            self._writers.silent(self._moved, gpus),
+        )
+        reason = self._status.reason if self._status is not None else ""
+        diagnosis = front.diagnoser.conclude(parser, self.state, stalled=hang is not None, reason=reason)
+        diagnosis = with_slowness(diagnosis, judge_slowness(parser, pace, self.prediction, diagnosis))
         lines = [line for batch in batches for line in _pane_lines(batch)]
         shown = lines[-MAX_NEW_LINES:]
         self._lines.extend(shown)
@@ -191,15 +240,14 @@ class Watch:
         return self._status.state if self._status is not None else "UNKNOWN"
 
     def _ask_state(self) -> bool:
+        """Asks for the job's state when it is time to; whether it changed since the last poll."""
         now = self._clock()
-        if self._state_source is None or now - self._asked < self._state_seconds or self._finished:
-            return False
-        self._asked = now
-        before = self.state
-        self._status = self._state_source() or self._status
-        if before != "RUNNING" and self.state == "RUNNING":
-            self._moved = now  # waiting in the queue is not silence
-        return self.state != before
+        due = now - self._asked >= self._state_seconds
+        if self._state_source is not None and due and not self._finished:
+            self._asked = now
+            self._note_status(self._state_source())
+        changed, self._changed = self._changed, False
+        return changed
 
     def _take(self, batches: list[Batch]) -> list[Step]:
         steps: list[Step] = []
@@ -213,31 +261,33 @@ class Watch:
             if path not in self._line_numbers and path not in self._history:
                 self._open(path, batch)
             if path in self._history:
-                self._tail.feed(batch.lines, path, None)
+                self._tail.feed(batch, None)
                 continue
             first = self._line_numbers[path]
             self._line_numbers[path] = first + batch.raw.count(b"\n")
-            steps += self._main.feed(batch.lines, path, first)
+            steps += self._main.feed(batch, first)
         return steps
 
     def _open(self, path: str, batch: Batch) -> None:
-        if batch.offset > 0:
-            self._history[path] = History(self._follower.sources[path], self._reader)
-        else:
+        if batch.offset <= 0:
             self._line_numbers[path] = 1
+            return
+        self._history[path] = history = History(self._follower.sources[path], self._reader)
+        # The beginning says what the run is: shape, layout, number of iterations.
+        past = history.next()
+        self._main.feed_block(past.block, path, past.first_line)
+        self._tail.parser.learn(self._main.parser.arguments)
 
-    def _read_history(self) -> list[Step]:
+    def _read_history(self) -> None:
         """Goes on with the past of each file for a bounded time."""
-        steps: list[Step] = []
         until = time.monotonic() + self._history_seconds
         for path, history in list(self._history.items()):
             while not history.done and time.monotonic() < until:
                 past = history.next()
-                steps += self._main.feed(past.lines, path, past.first_line)
+                self._main.feed_block(past.block, path, past.first_line)
             if history.done:
                 self._line_numbers[path] = history.line
                 del self._history[path]
-        return [] if self._history else steps
 
     # -- views -------------------------------------------------------------------------------------
 
@@ -262,6 +312,10 @@ class Watch:
         """The lines before the oldest ones handed on of this file; empty at its start."""
         batch = self._follower.older(source)
         return _pane_lines(batch) if batch is not None else []
+
+    def writers(self) -> list[Writer]:
+        """Who has written since the watch began, by rank and host: the last line of each, and when it came."""
+        return self._writers.listed()
 
     @property
     def sources(self) -> list[str]:

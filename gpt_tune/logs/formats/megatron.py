@@ -51,6 +51,14 @@ OTHERS = frozenset(
         "actual seqlen", "params(B)", "moe params(B)", "MFU", "HFU", "max attention logit", "eta",
     )
 )  # fmt: skip
+KNOWN = frozenset((*NUMBERS, *COUNTS, *OTHERS, "approx flops per GPU"))
+# Losses stand anywhere between the elapsed time and the loss scale, among these.
+WITHIN_ZONE = frozenset(
+    (
+        "learning rate", "decoupled learning rate", "global batch size", "approx flops per GPU", "MFU", "HFU",
+        "throughput per GPU (TFLOP/s/GPU)", "energy per GPU (J/iter/GPU)", "power per GPU (W/GPU)",
+    )
+)  # fmt: skip
 DEEPSPEED_KEYS = frozenset(
     (
         "consumed tokens", "samples per second", "TFLOPs", "TeraFLOPs", "tokens per gpu per second (tgs)",
@@ -87,7 +95,7 @@ class Draft:
     step: Step
     losses: dict[str, float] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
-    zone: bool = False  # between global batch size and loss scale, where losses stand
+    zone: bool = False  # between elapsed time and loss scale, where losses stand
     closed: bool = False
     dialect: Dialect = "megatron-lm"
 
@@ -102,7 +110,7 @@ def split_records(text: str) -> Iterator[tuple[Draft, bool]]:
         match = _ITERATION.search(segment)
         if match is not None:
             if draft is not None:
-                yield draft, is_complete(draft)
+                yield draft, is_complete(draft, ended=True)
             draft = Draft(Step(int(match.group(1)), total_iterations=int(match.group(2))))
             for key, value in early:
                 put(draft, key, value)
@@ -118,7 +126,7 @@ def split_records(text: str) -> Iterator[tuple[Draft, bool]]:
         elif not draft.closed:
             put(draft, key, value)
     if draft is not None:
-        yield draft, is_complete(draft)
+        yield draft, is_complete(draft, ended=not segments[-1].strip())
 
 
 def put(draft: Draft, key: str, value: str) -> None:
@@ -133,31 +141,25 @@ def put(draft: Draft, key: str, value: str) -> None:
         if number is None:
             return
         setattr(step, name, number)
-        draft.zone = key == "learning rate" or (draft.zone and key.startswith("elapsed"))
     elif key in COUNTS:
         count = whole(value)
         if count is None:
             return
         setattr(step, COUNTS[key], count)
-        draft.zone = key == "global batch size"
     elif key == "approx flops per GPU":
         match = _FLOPS.match(value)
         if match is not None:
             step.logged_tflops = scaled(match.group(1), _FLOPS_POWER[match.group(2)])
-    elif key in OTHERS:
-        draft.zone = draft.zone and key in ("decoupled learning rate", "MFU", "HFU")
-    elif draft.zone:
-        loss = decimal(value)
+    elif key not in OTHERS:
+        loss = decimal(value) if draft.zone else None
         if loss is None:
             return
         draft.losses[key] = loss
-    else:
-        return
     draft.keys.add(key)
     if key in KINDS:
         step.logged_tflops_kind = KINDS[key]
-        # NeoX prints its estimate between the learning rate and the loss.
-        draft.zone = key == "approx flops per GPU"
+    if key in KNOWN:
+        draft.zone = key.startswith("elapsed") or (draft.zone and key in WITHIN_ZONE)
     _note_dialect(draft, key)
 
 
@@ -170,19 +172,15 @@ def _note_dialect(draft: Draft, key: str) -> None:
         draft.dialect = "megatron-deepspeed"
 
 
-def is_complete(draft: Draft) -> bool:
-    """Whether nothing that every version prints is missing, so that a missing loss means something."""
+def is_complete(draft: Draft, ended: bool) -> bool:
+    """Whether nothing that every version prints is missing. ended: nothing stands behind its last bar."""
     keys = draft.keys
     if draft.step.step_time_ms is None:
         return False
     if "number of nan iterations" in keys:
         return True
-    # v1.0 had neither consumed samples nor the counters.
-    return (
-        "consumed samples" not in keys
-        and "learning rate" in keys
-        and (bool(draft.losses) or "loss scale" in keys)
-    )
+    # v1.0 had no counters, and private copies print less; but a record cut behind some bar is none.
+    return ended and (bool(draft.losses) or ("consumed samples" not in keys and "loss scale" in keys))
 
 
 def main_loss_key(losses: Iterable[str]) -> str | None:

@@ -13,12 +13,16 @@ _MOVING = frozenset({"RUNNING", "UNKNOWN"})
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """No new step for silent_seconds; that is called a hang from limit_seconds on."""
+    """No new step for silent_seconds; that is called a hang from limit_seconds on.
+
+    silent_ranks: those that wrote nothing since, where some did: look there first.
+    """
 
     silent_seconds: float
     limit_seconds: float
     last_iteration: int | None
     text: str
+    silent_ranks: tuple[int, ...] = ()
 
 
 def silence_limit(median_step_time_ms: float | None) -> float:
@@ -27,7 +31,12 @@ def silence_limit(median_step_time_ms: float | None) -> float:
 
 
 def judge_hang(
-    state: str, last: Step | None, median_step_time_ms: float | None, moved_at: float, now: float
+    state: str,
+    last: Step | None,
+    median_step_time_ms: float | None,
+    moved_at: float,
+    now: float,
+    silent_ranks: tuple[int, ...] = (),
 ) -> Hang | None:
     """Whether the run hangs. moved_at: when the last step came, or when the start-up was first looked at.
 
@@ -45,7 +54,10 @@ def judge_hang(
         text = f"No step yet after {_minutes(silent)}."
     else:
         text = f"No step since iteration {last.iteration}, {_minutes(silent)} ago (normal: under {_minutes(limit)})."
-    return Hang(silent, limit, last.iteration if last is not None else None, text)
+    if silent_ranks:
+        shown = ", ".join(map(str, silent_ranks[:8])) + (" ..." if len(silent_ranks) > 8 else "")
+        text = f"{text} Ranks that say nothing since: {shown}."
+    return Hang(silent, limit, last.iteration if last is not None else None, text, silent_ranks)
 
 
 def _minutes(seconds: float) -> str:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpt_tune.logs.clean import MAX_LINE, split_lines
+from gpt_tune.logs.clean import MAX_LINE
 from gpt_tune.logs.follow import Reader, Source
 
 BLOCK_BYTES = 1024 * 1024
 
 
 class Past(NamedTuple):
-    """Lines of the past and the number of the first of them."""
+    """Whole raw lines of the past, and the number of the first of them."""
 
-    lines: list[str]
+    block: bytes
     first_line: int
 
 
@@ -42,20 +42,19 @@ class History:
         return self._source.offset - len(self._source.partial)
 
     def next(self) -> Past:
-        """The next block of whole lines; empty for a hole or the inside of an endless line."""
+        """The next whole lines; none for a hole or the inside of an endless line."""
         block = self._reader.read(self._source.path, self._at, min(BLOCK_BYTES, self._end - self._at))
         if not block:
             self._at = self._end  # the file shrank: the follower will notice and start over
-            return Past([], self.line)
+            return Past(b"", self.line)
         self._at += len(block)
-        if not block.strip(b"\0"):
-            return Past([], self.line)
+        if block[0] == 0 and not block.strip(b"\0"):
+            return Past(b"", self.line)
         end = len(block) - 1 if self.done else block.rfind(b"\n")
         if end < 0:
             self._rest = (self._rest + block)[: 4 * MAX_LINE]
-            return Past([], self.line)
+            return Past(b"", self.line)
         whole, self._rest = self._rest + block[: end + 1], block[end + 1 :]
         first = self.line
         self.line += whole.count(b"\n")
-        lines, _ = split_lines(whole)
-        return Past(lines, first)
+        return Past(whole, first)

@@ -1,0 +1,59 @@
+"""Owns who writes into a run's logs: the last line of each rank and host, and who has gone silent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpt_tune.logs.follow import Batch
+from gpt_tune.logs.prefixes import read as read_prefix
+
+MAX_WRITERS = 65536
+LOOKED_AT = 2000  # of a batch's newest lines: enough to see everyone who still writes
+
+
+@dataclass(slots=True)
+class Writer:
+    """One process (or node), as the launcher's prefixes name it. seen: seconds since 1970."""
+
+    label: str
+    rank: int | None
+    host: str | None
+    text: str
+    seen: float
+
+
+class Writers:
+    """The last line of each writer."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[str, Writer] = {}
+
+    def note(self, batches: Sequence[Batch], now: float) -> None:
+        """Takes new lines into account."""
+        for batch in batches:
+            for text in batch.lines[-LOOKED_AT:]:
+                prefix = read_prefix(text)
+                if not prefix.label:
+                    continue
+                known = self._by_label.get(prefix.label)
+                if known is not None:
+                    known.text, known.seen = text, now
+                elif len(self._by_label) < MAX_WRITERS:
+                    self._by_label[prefix.label] = Writer(prefix.label, prefix.rank, prefix.host, text, now)
+
+    def listed(self) -> list[Writer]:
+        """Everyone, by rank, then by name."""
+        return sorted(self._by_label.values(), key=lambda w: (w.rank is None, w.rank or 0, w.label))
+
+    def silent(self, since: float, gpus: int | None) -> tuple[int, ...]:
+        """Ranks that wrote nothing since then, when others did; only where ranks are told apart at all."""
+        ranks: dict[int, float] = {}
+        for writer in self._by_label.values():
+            if writer.rank is not None:
+                ranks[writer.rank] = max(ranks.get(writer.rank, 0.0), writer.seen)
+        awake = {rank for rank, seen in ranks.items() if seen > since}
+        if len(ranks) < 2 or not awake:
+            return ()
+        everyone = set(ranks) | (set(range(gpus)) if gpus and max(ranks) < gpus else set())
+        return tuple(sorted(everyone - awake))

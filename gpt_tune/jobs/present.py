@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pwd
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,6 +87,8 @@ def reason_text(record: RunRecord) -> str:
     if record.reason in _REASON_WORDS:
         words = _REASON_WORDS[record.reason]
         return f"{words} (exit code {record.exit_code})" if record.reason == "NonZeroExitCode" else words
+    if match := re.fullmatch(r"CANCELLED by (\d+)", record.reason):
+        return f"it was cancelled by {_user(int(match.group(1)))}"
     if record.state == "PENDING":
         known = reasons.explain(record.reason)
         ending = {"no": "it will not start by itself", "maybe": "it may not start by itself", "yes": ""}[
@@ -92,6 +96,13 @@ def reason_text(record: RunRecord) -> str:
         ]
         return "; ".join(filter(None, [known.text, ending, known.fix.rstrip(".")]))
     return record.reason
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def stale_seconds(ledger: Ledger, records: Sequence[RunRecord]) -> float:

@@ -146,7 +146,8 @@ class SlurmCli:
         )
         if done.returncode != 0:
             raise refusals.failed("sacct", done.words)
-        return {s.job_id: s for s in slurm_jobs.parse_sacct(done.text)}
+        found = slurm_jobs.parse_sacct(done.text)
+        return slurm_jobs.by_id(found, job_ids) if job_ids else {s.job_id: s for s in found}
 
     def has_accounting(self) -> bool:
         return "slurmdbd" in self.configuration().get("AccountingStorageType", "")

@@ -219,10 +219,16 @@ def test_the_json_has_every_key_of_the_contract(ledger: Ledger, tmp_path: Path) 
     assert shown["stale_seconds"] == 0.0
 
 
-def test_forgotten_is_a_word_we_explain() -> None:
+def test_reasons_of_an_end_are_words() -> None:
     plain = RunRecord("r1", "t", "c", "slurm", "n", "smoke", "/r", "/r/j", "2026-11-30T07:15:33Z")
     assert "forgotten" in jobs.reason_text(replace(plain, reason=refreshing.FORGOTTEN))
     assert jobs.reason_text(replace(plain, state="RUNNING")) == ""
+    cancelled = replace(plain, state="CANCELLED", reason="CANCELLED by 0")
+    assert jobs.reason_text(cancelled) == "it was cancelled by root"
+    assert (
+        jobs.reason_text(replace(cancelled, reason="CANCELLED by 4000000"))
+        == "it was cancelled by user 4000000"
+    )
     assert "exit code 7" in jobs.reason_text(
         replace(plain, state="FAILED", reason="NonZeroExitCode", exit_code=7)
     )

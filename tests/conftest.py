@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gpt_tune.schedulers import local_runner
 from tests import cluster as private_cluster
 from tests.cluster import SlurmCluster
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home: HOME and the XDG folders point into tmp_path, and no cluster is configured."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty home: HOME and the XDG folders point into tmp_path, and no cluster is configured.
+
+    Local jobs that a test leaves running end with it.
+    """
     folder = tmp_path / "home"
     for variable, child in (
         ("HOME", ""),
@@ -27,7 +32,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(variable, str(folder / child))
     # /dev/null is no slurm.conf, so that a Slurm of this machine is never touched by a test.
     monkeypatch.setenv("SLURM_CONF", "/dev/null")
-    return folder
+    yield folder
+    _end_local_jobs(folder)
+
+
+def _end_local_jobs(folder: Path) -> None:
+    for record in (folder / ".local/state/gpt-tune/local").glob("local-*.json"):
+        try:
+            data = json.loads(record.read_text())
+            state = json.loads(Path(data["state_file"]).read_text())
+        except (OSError, ValueError):
+            continue
+        alive = local_runner.process_start(state["pid"]) == state["pid_start"]
+        local_runner.kill_job(state["state_file"], state["pid"] if alive else -1, grace=0)
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ def _ends(setup: Setup, c: Columns, s: States) -> Ends:
 
 def _fixed_buffers(setup: Setup, c: Columns) -> Floats:
     """Library workspaces, the causal mask, and Megatron's global score buffer of unfused attention."""
-    mask = np.where(c.flash & ~setup.deepspeed, 0.0, 2.0 * float(setup.seq_length) ** 2)
+    mask = np.where(c.flash & (not setup.deepspeed), 0.0, 2.0 * float(setup.seq_length) ** 2)
     raw = c.tokens * (c.sequence * c.context) * setup.model.heads / c.tensor_parallel
     scores = np.where(c.flash | (not setup.has_score_buffer), 0.0, c.width * raw)
     return setup.workspace + mask + scores

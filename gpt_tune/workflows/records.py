@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from gpt_tune import toml
 from gpt_tune.errors import UserError
 from gpt_tune.hardware import catalogue
+from gpt_tune.jobs import clock
 from gpt_tune.jobs.logs import resolved_log_paths
 from gpt_tune.jobs.refreshing import refresh
-from gpt_tune.ledger import Ledger, RunRecord
+from gpt_tune.ledger import KeptFinding, Ledger, RunRecord
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.build import from_dict
 from gpt_tune.profiles.schema import Profile
@@ -19,7 +20,7 @@ from gpt_tune.strict import from_dict as strictly
 from gpt_tune.workflows.watching.pace import Prediction
 
 if TYPE_CHECKING:
-    from gpt_tune.workflows.watch import Watch
+    from gpt_tune.workflows.watch import Watch, WatchUpdate
 
 
 def shape_of(record: RunRecord) -> ModelShape | None:
@@ -93,6 +94,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
         run_id=record.run_id,
         # Asking this machine about its own job costs no controller call.
         state_seconds=2.0 if record.scheduler == "local" else STATE_SECONDS,
+        keep=keeper_of(record.run_id),
     )
 
 
@@ -106,6 +108,31 @@ def state_source_of(run_id: str, max_age_seconds: float = 5.0) -> Callable[[], J
             return status_of(ledger.get(run_id))
 
     return ask
+
+
+def keeper_of(run_id: str) -> Callable[[WatchUpdate], None]:
+    """Writes how far a run has come and what was found into the ledger."""
+
+    def keep(update: WatchUpdate) -> None:
+        with Ledger.open() as ledger:
+            if update.pace.iteration is not None:
+                ledger.update(run_id, last_iteration=update.pace.iteration)
+            ledger.put_findings(
+                KeptFinding(
+                    run_id=run_id,
+                    id=finding.id,
+                    severity=finding.severity,
+                    text=finding.text,
+                    fix=finding.fix,
+                    line=finding.line,
+                    rank=finding.rank,
+                    host=finding.host,
+                    found_at=clock.now(),
+                )
+                for finding in update.new_findings
+            )
+
+    return keep
 
 
 def status_of(record: RunRecord) -> JobStatus:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from gpt_tune.diagnosis import diagnose
 from gpt_tune.errors import UserError
 from gpt_tune.jobs.logs import resolved_log_paths
 from gpt_tune.layouts.choices import CHOICES, check_fixed
@@ -44,9 +46,8 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
 
 def fix_of(record: RunRecord) -> dict[str, str]:
     """The settings that cure a run's root cause, by what its log says."""
-    from gpt_tune.diagnosis import diagnose
-
-    result = diagnose(resolved_log_paths(record))
+    there = [path for path in resolved_log_paths(record) if Path(path).is_file()]
+    result = diagnose(there, record.state, record.reason)
     root = result.root_cause
     if root is None:
         raise UserError(

@@ -298,7 +298,7 @@ def test_the_whole_path_on_this_machine(gpt_tune: Run) -> None:
     (job,) = gpt_tune("jobs", "--json").json["jobs"]
     assert {"run_id", "job_id", "cluster", "name", "state", "reason", "reason_text", "nodes", "gpus", "submitted_at",
             "started_at", "ended_at", "exit_code", "log_paths", "last_iteration"} <= set(job)  # fmt: skip
-    assert (job["state"], job["exit_code"]) == ("COMPLETED", 0)
+    assert (job["state"], job["exit_code"], job["last_iteration"]) == ("COMPLETED", 0, 3)
     for identity in (data["run_id"], data["job_id"], data["log_paths"][0]):
         parsed = gpt_tune("parse", identity, "--json").json
         assert parsed["summary"]["steps"] == 3, identity
@@ -405,3 +405,35 @@ def test_watch_once_of_a_log(gpt_tune: Run, log: Path) -> None:
     steps = [e for e in events if e["event"] == "step"]
     assert {"iteration", "step_time_ms", "loss", "model_tflops", "run_id", "time"} <= set(steps[0])
     assert events[-1]["event"] == "end"
+
+
+OOM = (
+    "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.06 GiB. GPU 2 has a total capacity of "
+    "79.25 GiB of which 6.96 GiB is free. Including non-PyTorch memory, this process has 72.27 GiB memory in use. Of "
+    "the allocated memory 70.00 GiB is allocated by PyTorch, and 0.14 GiB is reserved by PyTorch but unallocated.\n"
+)
+
+
+def test_diagnose(gpt_tune: Run, tmp_path: Path, log: Path) -> None:
+    healthy = gpt_tune("diagnose", log, "--json")
+    assert (healthy.code, healthy.json["root_cause"]) == (0, None)
+    bad = tmp_path / "oom.log"
+    bad.write_text(STEP_LINE + OOM)
+    done = gpt_tune("diagnose", bad, "--json")
+    assert (done.code, done.json["schema"], done.json["status"]) == (1, "gpt-tune/diagnose/1", "failed")
+    assert {"id", "severity", "line", "rank", "host", "text", "fix", "echo_of"} <= set(
+        done.json["root_cause"]
+    )
+    assert done.json["root_cause"]["rank"] == 2
+    assert "root cause" in gpt_tune("diagnose", bad).out
+    assert gpt_tune("watch", "--once", bad).code == 1
+    assert gpt_tune("diagnose", "nowhere.log", "--json").error["code"] == 2
+
+
+def test_diagnose_a_run_that_was_cancelled(gpt_tune: Run) -> None:
+    run_id = gpt_tune("submit", "smoke", "--set", "smoke.seconds=600", "--json").json["run_id"]
+    gpt_tune("cancel", run_id, "--json")
+    gpt_tune("watch", run_id, "--json")
+    assert gpt_tune("diagnose", run_id, "--json").json["status"] != "healthy"
+    done = gpt_tune("resubmit", run_id, "--with-fix", "--json")
+    assert (done.code, len(gpt_tune("jobs", "--json").json["jobs"])) == (2, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from gpt_tune.errors import EXIT_DONE, EXIT_FINDING
@@ -19,7 +21,11 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
     from tui.cli.targets import target_of
 
     target = target_of(logs)
-    result = diagnose(list(target.paths))
+    if target.record is None:
+        result = diagnose(list(target.paths))
+    else:
+        there = [p for p in target.paths if Path(p).is_file()]
+        result = diagnose(there, target.record.state, target.record.reason)
     if as_json:
         emit_json(diagnose_json(result))
     else:

@@ -32,7 +32,12 @@ _ITERATIONS = 40
 _STEP = 1e-3
 
 
-def fit(residuals: Residuals, free: Sequence[Free], weights: Floats | None = None) -> dict[str, float]:
+def fit(
+    residuals: Residuals,
+    free: Sequence[Free],
+    weights: Floats | None = None,
+    start: Mapping[str, float] | None = None,
+) -> dict[str, float]:
     """Constants that minimise the absolute log error of the runs plus the squared pull of the priors.
 
     Levenberg-Marquardt on reweighted least squares. Large residuals count by their logarithm: measured tables
@@ -46,7 +51,8 @@ def fit(residuals: Residuals, free: Sequence[Free], weights: Floats | None = Non
     def at(theta: Floats) -> Floats:
         return residuals({f.name: math.exp(x) for f, x in zip(free, theta)})
 
-    theta = np.clip(prior, low, high)
+    begin = np.array([math.log((start or {}).get(f.name, f.prior)) for f in free])
+    theta = np.clip(begin, low, high)
     r = at(theta)
     run_weight = np.ones_like(r) if weights is None else weights
     scale = _scale(r)
@@ -73,7 +79,7 @@ def fit(residuals: Residuals, free: Sequence[Free], weights: Floats | None = Non
         theta, r, damping = candidate, r_new, max(damping / 4.0, 1e-6)
         scale = _scale(r)
         loss = _loss(r, run_weight, scale, theta, prior, spread)
-        if gain < 1e-5 * max(loss, 1.0):
+        if gain < 1e-4 * max(loss, 1.0):
             break
     return {f.name: math.exp(x) for f, x in zip(free, theta)}
 
@@ -88,9 +94,7 @@ def _loss(r: Floats, weight: Floats, scale: float, theta: Floats, prior: Floats,
     return float(misfit + np.sum(((theta - prior) / spread) ** 2))
 
 
-def _jacobian(
-    at: Callable[[Floats], Floats], theta: Floats, r: Floats, low: Floats, high: Floats
-) -> Floats:
+def _jacobian(at: Callable[[Floats], Floats], theta: Floats, r: Floats, low: Floats, high: Floats) -> Floats:
     columns = []
     for i in range(len(theta)):
         step = _STEP if theta[i] + _STEP <= high[i] else -_STEP

@@ -31,6 +31,8 @@ DEFAULTS: Mapping[str, float] = {
     "gap_us": 3.0,
     # Rate of fp8 products over 16-bit ones (quantisation included).
     "fp8_speedup": 1.45,
+    "megatron-lm@nemo.fp8_speedup": 1.75,
+    "blackwell.fp8_speedup": 1.90,
     # FlashAttention over large matrix products, forward; causal half counted.
     "attention_fraction": 0.45,
     # cuDNN's and FlashAttention 3's kernels.
@@ -50,6 +52,8 @@ DEFAULTS: Mapping[str, float] = {
     "fsdp.gradient_bytes": 4.0,
     # Host time to issue one kernel from Python, microseconds. Backward kernels cost the share below.
     "host_us": 50.0,
+    # Host time to gather or release one parameter tensor in ZeRO-3 (DeepSpeed), microseconds.
+    "zero3_us": 400.0,
     # Host time a parameter tensor costs in DeepSpeed's ZeRO and fp16 optimizers (Python loops), microseconds.
     "tensor_us": 80.0,
     # Fixed host time of a step: data, loss reduction, logging, milliseconds.
@@ -92,6 +96,7 @@ class Constants:
     fused_pointwise: float
     gradient_bytes: float
     host: float
+    zero3: float
     tensor: float
     step: float
     intra_rate: float
@@ -107,9 +112,9 @@ class Constants:
 def value(name: str, gpu: Gpu, trainer: Trainer, calibration: Calibration | None) -> float:
     """The constant `name`, from the calibration if it has it."""
     names = [
+        f"{gpu.architecture}.{name}",
         f"{trainer.name}@{trainer.version}.{name}",
         f"{trainer.name}.{name}",
-        f"{gpu.architecture}.{name}",
         name,
     ]
     tables = [DEFAULTS] if calibration is None else [calibration.timing, DEFAULTS]
@@ -139,6 +144,7 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
         fused_pointwise=get("fused_pointwise"),
         gradient_bytes=get("gradient_bytes"),
         host=get("host_us") * 1e-6,
+        zero3=get("zero3_us") * 1e-6,
         tensor=get("tensor_us") * 1e-6,
         step=get("step_ms") * 1e-3,
         intra_rate=max(gpu.nvlink_gbs, 16.0) * 1e9 * get("intra_fraction"),

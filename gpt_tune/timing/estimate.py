@@ -11,7 +11,7 @@ from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.models import flops
 from gpt_tune.models.shape import ModelShape
-from gpt_tune.timing.step import PARTS, parts
+from gpt_tune.timing.step import PARTS, parts, total
 from gpt_tune.timing.types import StepEstimate
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ def estimate_batch(
     """Seconds of one step for each layout."""
     if len(batch) == 0:
         return np.zeros(0)
-    return _total(parts(model, node, trainer, batch, seq_length, calibration))
+    return total(parts(model, node, trainer, batch, seq_length, calibration))
 
 
 def estimate(
@@ -60,14 +60,14 @@ def estimate_many(
     if len(batch) == 0:
         return []
     columns = parts(model, node, trainer, batch, seq_length, calibration)
-    total = _total(columns)
+    seconds = total(columns)
     return [
         _one(
             model,
             node,
             batch.row(i),
             seq_length,
-            float(total[i]),
+            float(seconds[i]),
             {name: float(columns[name][i]) for name in PARTS},
             calibration,
         )
@@ -106,14 +106,6 @@ def interval(seconds: float, calibration: Calibration | None) -> tuple[float, fl
     known = calibration.time_error if calibration is not None else None
     half = WIDTH_90 * (UNCALIBRATED_ERROR if known is None else known)
     return seconds / (1.0 + half), seconds * (1.0 + half)
-
-
-def _total(columns: dict[str, Floats]) -> Floats:
-    """The parts added in the order of the contract, so that a reader's sum is exactly `seconds`."""
-    total = np.zeros_like(columns[PARTS[0]])
-    for name in PARTS:
-        total = total + columns[name]
-    return total
 
 
 def _tflops(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Fusions, Layout, Trainer
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.timing.constants import value
-from gpt_tune.timing.estimate import estimate_batch
+from gpt_tune.timing.step import parts, total
 
 Floats = NDArray[np.float64]
 
@@ -61,25 +61,37 @@ class Predictor:
     """Predicts many measured runs at once; those that share a model and trainer go as one batch."""
 
     def __init__(self, runs: Sequence[Measured]) -> None:
-        groups: dict[tuple[ModelShape, Node, Trainer, int, Fusions], list[int]] = {}
+        groups: dict[tuple[ModelShape, Node, Trainer, Fusions], list[int]] = {}
         for i, run in enumerate(runs):
-            key = (run.model, run.node, run.trainer, run.seq_length, run.layout.fusions)
+            # The default length plays no part: the run's own counts.
+            key = (replace(run.model, seq_length=1), run.node, run.trainer, run.layout.fusions)
             groups.setdefault(key, []).append(i)
         self._groups = [
-            (key, np.asarray(rows), LayoutBatch.of([runs[i].layout for i in rows]))
+            (
+                key,
+                np.asarray(rows),
+                LayoutBatch.of([runs[i].layout for i in rows]),
+                np.array([runs[i].seq_length for i in rows], dtype=np.int64),
+            )
             for key, rows in groups.items()
         ]
         self._count = len(runs)
 
     def seconds(self, calibration: Calibration | None) -> Floats:
         result = np.zeros(self._count)
-        for (model, node, trainer, seq_length, _), rows, batch in self._groups:
-            result[rows] = estimate_batch(model, node, trainer, batch, seq_length, calibration)
+        for (model, node, trainer, _), rows, batch, lengths in self._groups:
+            result[rows] = total(parts(model, node, trainer, batch, lengths, calibration))
         return result
 
 
-def fit_constants(runs: Sequence[Measured], base: Mapping[str, float] | None = None) -> dict[str, float]:
+def fit_constants(
+    runs: Sequence[Measured],
+    base: Mapping[str, float] | None = None,
+    start: Mapping[str, float] | None = None,
+) -> dict[str, float]:
     """Constants (unprefixed names) fitted to these runs of one cluster and trainer.
+
+    start: where to begin, when most of the runs were fitted before; the priors stay what they are.
 
     base: constants that are known facts of the cluster and not fitted. Those without effect on these runs
     are left out.
@@ -97,7 +109,7 @@ def fit_constants(runs: Sequence[Measured], base: Mapping[str, float] | None = N
         return result
 
     free = [f for f in _free(runs[0], known) if _matters(f, residuals)]
-    return fit(residuals, free, weights)
+    return fit(residuals, free, weights, start)
 
 
 def _free(run: Measured, known: Mapping[str, float]) -> list[Free]:

@@ -30,13 +30,18 @@ class Micro:
     context: Ints
     ulysses: Bools
     expert: Ints
-    data: Ints
     micro_batch: Ints
     sequence_parallel: Bools
     flash: Bools
     speed: Floats  # of matrix products, over 16-bit
-    seq_length: int
+    seq_length: Ints
+    gathers: Bools  # parameters fetched and released by Python hooks (DeepSpeed's ZeRO-3)
     fused_softmax: bool = True
+
+
+def tensors_of_layer(model: ModelShape) -> int:
+    """Parameter tensors of one layer."""
+    return 12 if model.linear_bias else 7
 
 
 # Host-bound layers of vTrain's 8-GPU runs take 3.0, 3.4, 3.4, 4.1 ms at tensor parallel 1, 2, 4, 8.
@@ -157,7 +162,7 @@ class LayerTimer:
         # Each context-parallel rank holds s/c queries and sees all keys; ulysses divides heads instead.
         heads = model.heads / self.t
         batch = self.b * heads
-        full = float(self.micro.seq_length)
+        full = self.micro.seq_length.astype(np.float64)
         dense = 4.0 * batch * self.s * full * model.head_size
         # Causal half, plus the diagonal blocks of 128.
         causal = dense * 0.5 * (1.0 + 128.0 / full)
@@ -235,6 +240,9 @@ class LayerTimer:
         gpu = gpu + kernels_ * c.gap
         # Backward is issued by autograd in C++. Tensor-parallel ranks wait for the slowest of them, twice a pass.
         host = kernels_ * c.host * (0.5 if backward else 1.0) * (1.0 + WAIT_PER_DOUBLING * np.log2(self.t))
+        # Backward fetches weights and hands gradients over.
+        fetches = tensors_of_layer(model) * (2.0 if backward else 1.0)
+        host = host + np.where(self.micro.gathers, fetches * c.zero3, 0.0)
         return Pass(gpu, tensor, self._context_comm(backward), expert, host)
 
     def embedding(self, backward: bool) -> Pass:

@@ -17,7 +17,7 @@ from gpt_tune.models.shape import ModelShape
 from gpt_tune.timing import network
 from gpt_tune.timing.constants import Constants, resolve
 from gpt_tune.timing.distinct import distinct
-from gpt_tune.timing.layer import LayerTimer, Micro, Pass
+from gpt_tune.timing.layer import LayerTimer, Micro, Pass, tensors_of_layer
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -93,10 +93,10 @@ def parts(
     node: Node,
     trainer: Trainer,
     batch: LayoutBatch,
-    seq_length: int,
+    seq_length: int | Ints,
     calibration: Calibration | None,
 ) -> dict[str, Floats]:
-    """Exposed seconds by part, a row per layout."""
+    """Exposed seconds by part, a row per layout. seq_length: one for all, or one a layout."""
     constants = resolve(node, trainer, calibration)
     pieces, index = _pieces(model, node, trainer, batch, seq_length, constants)
     result = _pipeline(model, node, trainer, batch, pieces, index, seq_length, constants)
@@ -109,6 +109,14 @@ def parts(
     return {name: result[name] for name in PARTS}
 
 
+def total(columns: dict[str, Floats]) -> Floats:
+    """The parts added in the order of the contract, so that a reader's sum is exactly `seconds`."""
+    seconds = np.zeros_like(columns[PARTS[0]])
+    for name in PARTS:
+        seconds = seconds + columns[name]
+    return seconds
+
+
 def _gpus(batch: LayoutBatch) -> Ints:
     return batch.tensor_parallel * batch.pipeline_parallel * batch.context_parallel * batch.data_parallel
 
@@ -118,7 +126,7 @@ def _pieces(
     node: Node,
     trainer: Trainer,
     batch: LayoutBatch,
-    seq_length: int,
+    seq_length: int | Ints,
     constants: Constants,
 ) -> tuple[_Pieces, NDArray[np.intp]]:
     """Costs for the distinct micro-batch settings, and which one each layout has."""
@@ -132,20 +140,22 @@ def _pieces(
         batch.flash_attention.view(np.int8).astype(np.int64),
         batch.precision,
         (batch.recompute_granularity == _SELECTIVE).view(np.int8).astype(np.int64),
+        np.broadcast_to(np.asarray(seq_length, dtype=np.int64), (len(batch),)),
+        _gathers_by_hooks(trainer, batch).view(np.int8).astype(np.int64),
     ]
-    (t, c, method, e, b, sp, flash, precision, selective), index = distinct(columns)
+    (t, c, method, e, b, sp, flash, precision, selective, s, hooks), index = distinct(columns)
     speed = np.where(precision == _FP8, constants.fp8_speedup, np.where(precision == _FP32, _FP32_SPEED, 1.0))
     micro = Micro(
         tensor=t,
         context=c,
         ulysses=method == 2,
         expert=e,
-        data=np.ones_like(t),
         micro_batch=b,
         sequence_parallel=sp == 1,
         flash=flash == 1,
         speed=speed,
-        seq_length=seq_length,
+        seq_length=s,
+        gathers=hooks == 1,
         fused_softmax=batch.fusions.masked_softmax,
     )
     dropout = (trainer.dropout or 0.0) > 0 if trainer.dropout is not None else model.norm == "layernorm"
@@ -164,6 +174,12 @@ def _pieces(
         embedding=_exposed(timer.embedding(False), timer.embedding(True)),
         head=_exposed(timer.head(False), timer.head(True)),
     ), index
+
+
+def _gathers_by_hooks(trainer: Trainer, batch: LayoutBatch) -> NDArray[np.bool_]:
+    """Where DeepSpeed's ZeRO-3 fetches and releases each module's parameters from Python."""
+    result: NDArray[np.bool_] = (batch.zero_stage == 3) & (batch.data_parallel * batch.context_parallel > 1)
+    return result if trainer.name == "megatron-deepspeed" else np.zeros_like(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +207,7 @@ def _pipeline(
     batch: LayoutBatch,
     pieces: _Pieces,
     index: NDArray[np.intp],
-    seq_length: int,
+    seq_length: int | Ints,
     constants: Constants,
 ) -> dict[str, Floats]:
     """Steady state of the slowest stage, the fill and drain of all, and the sends between them."""
@@ -245,7 +261,7 @@ def _pipeline(
 
 
 def _sends(
-    model: ModelShape, node: Node, batch: LayoutBatch, seq_length: int, constants: Constants
+    model: ModelShape, node: Node, batch: LayoutBatch, seq_length: int | Ints, constants: Constants
 ) -> Floats:
     """Seconds of the activation and gradient transfers of one micro-batch between two stages."""
     t, c = batch.tensor_parallel, batch.context_parallel
@@ -260,7 +276,7 @@ def _update(
     node: Node,
     trainer: Trainer,
     batch: LayoutBatch,
-    seq_length: int,
+    seq_length: int | Ints,
     constants: Constants,
 ) -> tuple[Floats, Floats]:
     """Exposed seconds of gradient and parameter traffic, and of the optimizer's own step."""
@@ -268,7 +284,8 @@ def _update(
     (ut, up, ue), index = distinct([t, p, e])
     layers = -(-model.layers // up)
     first = np.ones(len(ut), dtype=np.bool_)
-    on_rank = parameters.on_rank(model, ut, layers, first, up == 1, ue, seq_length=seq_length)
+    longest = seq_length if isinstance(seq_length, int) else int(seq_length.max())
+    on_rank = parameters.on_rank(model, ut, layers, first, up == 1, ue, seq_length=longest)
     held = on_rank.total[index]
     d = (batch.data_parallel * batch.context_parallel).astype(np.int64)
     link = network.group(d, t, node.nvlink_domain_gpus, constants)
@@ -280,7 +297,7 @@ def _update(
     n_bytes = held * 20.0 + 40.0 * held / np.where(sharded, d, 1)
     optimizer = n_bytes / constants.memory_rate
     if trainer.name == "megatron-deepspeed":
-        tensors = (12 if model.linear_bias else 7) * layers[index]
+        tensors = tensors_of_layer(model) * layers[index]
         optimizer = optimizer + np.where(bf16_class, 0.0, tensors * constants.tensor)
     return np.where(d > 1, traffic, 0.0), optimizer
 

@@ -328,11 +328,23 @@ def _trainer_name(framework: str) -> str:
     return "megatron-lm"
 
 
+# Word in the framework's name -> the variant whose defaults and calibration differ.
+_VARIANTS = (
+    ("AutoModel", "automodel"),
+    ("NeMo", "nemo"),
+    ("Megatron-Bridge", "nemo"),
+    ("InternEvo", "internevo"),
+    ("nanotron", "nanotron"),
+    ("llm-foundry", "llm-foundry"),
+    ("MaxText", "maxtext"),
+)
+
+
 def _trainer_version(row: Row, framework: str) -> str | None:
-    """The variant of a trainer whose defaults differ: NVIDIA's tuned recipes, and BigScience's fork."""
+    """The variant of a trainer: NVIDIA's tuned recipes, BigScience's fork, and other programs of its kind."""
     if _bigscience(row):
         return "bigscience"
-    return "nemo" if any(word in framework for word in ("NeMo", "Megatron-Bridge")) else None
+    return next((variant for word, variant in _VARIANTS if word in framework), None)
 
 
 def _bigscience(row: Row) -> bool:
@@ -363,7 +375,7 @@ def _node(row: Row) -> Node:
     """The catalogue's node for the row's GPU, with the network the row states."""
     words = row["gpu"]
     gpu = words.split(" ")[0].split("(")[0]
-    if "Jean Zay" in words:
+    if "Jean Zay" in words or _bigscience(row):
         return node_for("jean-zay-a100")
     if gpu == "A100":
         gpu = "a100-80"

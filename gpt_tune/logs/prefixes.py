@@ -13,7 +13,7 @@ _US_DATE = r"\d\d/\d\d(?:/\d{2,4})? \d\d:\d\d:\d\d"
 # One alternative a kind of prefix; the named group says which. Every repetition is bounded.
 _PREFIX = re.compile(
     r"\s{0,16}(?:"
-    r"(?P<srun>(?:P\d{1,3} {1,4})?\d{1,7}):(?= )"
+    r"(?P<srun>(?:P\d{1,3} {1,4})?\d{1,7}): "
     r"|\[(?P<default>default\d{1,5})\]:"
     r"|\[(?P<rank>[Rr]ank ?\d{1,7})\](?=:|\s|\[):?"
     r"|\[(?P<mpirun>\d{1,3},\d{1,7})\]<std(?:out|err)>:"
@@ -31,7 +31,7 @@ _PREFIX = re.compile(
     r"|\[RANK:(?P<axolotl>\d{1,7})\](?= )"
     r"|\[(?:INFO|WARNING|ERROR)\|(?P<nanotron>[\w=|.-]{1,120})\]:?"
     r"|(?P<nccl>(?P<nccl_host>[\w.-]{1,64}):\d{1,9}:\d{1,9}) \[(?P<nccl_gpu>\d{1,3})\](?= )"
-    r"|(?P<host>(?=[\w.-]{0,63}[\d])(?=[\w.-]{0,63}[A-Za-z.])[A-Za-z0-9][\w.-]{0,63}):(?= )"
+    r"|(?P<host>(?=[\w.-]{0,63}[\d])(?=[\w.-]{0,63}[A-Za-z.])[A-Za-z0-9][\w.-]{0,63}): "
     r"|(?P<python>(?:INFO|WARNING|ERROR|CRITICAL):[\w.]{1,80}:)"
     r"|(?P<dash>- (?:root|[\w.]{1,60}) - (?:INFO|WARNING|ERROR|CRITICAL) -)(?= )"
     r")"

@@ -77,7 +77,7 @@ _INTRUDER = re.compile(
     r"\[Rank \d{1,7}\] \(after \d{1,9} iterations\) memory \([MG]B\).{0,400}?max reserved: [\d.,]{1,24}"
 )
 
-MAX_PIECES = 8  # a record hard-wrapped or cut by srun comes in at most this many lines
+MAX_PIECES = 16  # a record hard-wrapped or cut by srun comes in at most this many lines
 MAX_WAIT = 64  # and its continuation within this many lines of all ranks
 MAX_WRITERS = 512
 _STARTS = re.compile(
@@ -210,7 +210,8 @@ class Megatron(Format):
     """Reads the family's step lines, joining records that were wrapped or cut on the way."""
 
     name = "megatron-lm"
-    triggers = (ANCHOR, "| consumed samples:", "TeraFLOPs: ", "Effective Tera Flops")
+    # A record that was cut may have lost all but its beginning, which is padded to 8 digits.
+    triggers = (ANCHOR, "iteration  ", "| consumed samples:", "TeraFLOPs: ", "Effective Tera Flops")
 
     def __init__(self) -> None:
         self._pieces: dict[str, _Pieces] = {}
@@ -241,20 +242,25 @@ class Megatron(Format):
             return
         else:
             waiting = None
+        # A terminal wraps every piece but the last at the same width.
+        wrapped = waiting is not None and waiting.width == len(line.full)
+        finished = False
         for draft, complete in split_records(text):
+            finished = complete and text.rstrip().endswith("|") and not wrapped
             if complete:
                 yield self._record(draft, line)
-        self._keep(label, text, waiting)
+        if not finished:
+            self._keep(label, text, waiting, len(line.full))
         self._age()
 
-    def _keep(self, label: str, text: str, waiting: _Pieces | None) -> None:
-        """Holds a record that does not end with its bar until its continuation comes."""
+    def _keep(self, label: str, text: str, waiting: _Pieces | None, width: int) -> None:
+        """Holds an unfinished record until its continuation comes."""
         count = 1 if waiting is None else waiting.count + 1
-        if text.rstrip().endswith("|") or count >= MAX_PIECES or len(self._pieces) >= MAX_WRITERS:
+        if count >= MAX_PIECES or len(self._pieces) >= MAX_WRITERS:
             return
         starts = list(_STARTS.finditer(text))
         if starts:
-            self._pieces[label] = _Pieces(text[starts[-1].start() :], count, 0)
+            self._pieces[label] = _Pieces(text[starts[-1].start() :], count, width)
 
     def _age(self) -> None:
         for label, pieces in list(self._pieces.items()):
@@ -287,4 +293,5 @@ class Megatron(Format):
 class _Pieces:
     text: str
     count: int
-    age: int  # lines seen since
+    width: int  # of the newest piece's line
+    age: int = 0  # lines seen since

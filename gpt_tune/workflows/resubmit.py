@@ -16,6 +16,10 @@ from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import LayoutChoice, Profile
 from gpt_tune.workflows.records import profile_of
 
+_LAYOUT_RESTS_ON = (
+    "layout.", "model.", "resources.", "recipe", "training.precision", "training.global_batch_size", "trainer.deepspeed"
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Resubmission:
@@ -32,15 +36,13 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
     """
     profile = profile_of(record)
     layout = dict((record.plan or {}).get("layout") or {})
-    fixed = {**flat_layout(layout), **profile.layout.fixed}
-    changes: list[str] = []
-    if with_fix:
-        for key, value in fix_of(record).items():
-            changes.append(f"{key}={value}")
-            # The cure may contradict the old layout: what it names is set, and the planner finds the rest anew.
-            fixed = {k: v for k, v in profile.layout.fixed.items() if k != key.removeprefix("layout.fixed.")}
+    changes = (
+        [*(f"{key}={value}" for key, value in fix_of(record).items()), *more] if with_fix else list(more)
+    )
+    # A change of what the layout rests on may contradict the old layout: the planner finds a new one.
+    kept = {} if any(c.startswith(_LAYOUT_RESTS_ON) for c in changes) else flat_layout(layout)
+    fixed = {**kept, **profile.layout.fixed}
     profile = replace(profile, layout=LayoutChoice(fixed=fixed))
-    changes += more
     return Resubmission(settings.with_settings(profile, changes), tuple(changes))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpt_tune import planner
-from gpt_tune.ledger import Ledger, default_path
+from gpt_tune.jobs import resolved_log_paths
+from gpt_tune.ledger import Ledger, RunRecord, default_path
+from gpt_tune.planner.types import Plan
 from gpt_tune.profiles.build import to_dict
 from gpt_tune.profiles.schema import LayoutChoice, Profile
 from gpt_tune.toml import dump
@@ -18,6 +19,12 @@ from gpt_tune.workflows import doctor
 from gpt_tune.workflows.resubmit import again, flat_layout
 from tests.cli.conftest import Run
 
+FRAGMENTED = (
+    "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.06 GiB. GPU 2 has a total capacity of "
+    "79.25 GiB of which 6.96 GiB is free. Including non-PyTorch memory, this process has 72.27 GiB memory in use. Of "
+    "the allocated memory 55.56 GiB is allocated by PyTorch, and 14.14 GiB is reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n"
+)
 TINY = ("--set", "smoke.layers=1", "--set", "smoke.hidden=16")
 
 
@@ -26,6 +33,14 @@ def ran(gpt_tune: Run, steps: int) -> str:
     run_id = str(gpt_tune("submit", "smoke", *TINY, "--set", f"smoke.steps={steps}", "--json").json["run_id"])
     assert gpt_tune("watch", run_id, "--json").code == 0
     return run_id
+
+
+def record_of(profile: Profile, plan: Plan) -> RunRecord:
+    """A run as the ledger keeps it, that never ran."""
+    return RunRecord(
+        run_id="r1", token="t", cluster="dev", scheduler="slurm", name="old", recipe=profile.recipe, run_dir="/x/r1",
+        script="/x/r1/job", created_at="2026-11-30T00:00:00Z", profile=dump(to_dict(profile)), plan=plan.to_json(),
+    )  # fmt: skip
 
 
 def test_results(gpt_tune: Run, tmp_path: Path) -> None:
@@ -69,17 +84,41 @@ def test_resubmit(gpt_tune: Run) -> None:
     assert gpt_tune("resubmit", "nothing", "--json").error["code"] == 2
 
 
-def test_resubmitting_keeps_the_layout(home: Path, gpt_tune: Run) -> None:
+def test_resubmitting_keeps_the_layout(home: Path) -> None:
     request = planner.build_request("gpt-1.3b", 8, gpu="h100", top=3)
     plan = planner.search(request).plans[2]
-    record = Ledger.open().get(ran(gpt_tune, 2))
     profile = Profile(layout=LayoutChoice(fixed={"zero_stage": plan.layout.zero_stage}))
-    old = replace(record, plan=plan.to_json(), profile=dump(to_dict(profile)))
+    old = record_of(profile, plan)
     new = again(old, more=("training.iterations=7",))
     assert new.profile.layout.fixed == flat_layout(plan.layout.to_json())
     assert new.profile.training.iterations == 7
     again_request = planner.build_request("gpt-1.3b", 8, gpu="h100", fix=new.profile.layout.fixed)
     assert planner.search(again_request).plans[0].layout == plan.layout
+
+
+def test_the_fix_of_what_the_log_says(gpt_tune: Run) -> None:
+    record = Ledger.open().get(ran(gpt_tune, 2))
+    (path,) = resolved_log_paths(record)
+    with Path(path).open("a") as file:
+        file.write(FRAGMENTED)
+    done = gpt_tune("resubmit", record.run_id, "--with-fix", "--dry-run", "--json")
+    assert done.code == 0
+    assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in done.err
+    script = gpt_tune("resubmit", record.run_id, "--with-fix", "--dry-run").out
+    assert "expandable_segments:True" in script
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [("training.iterations=7", True), ("resources.gpus=16", False), ("layout.fixed.zero_stage=1", False)],
+)
+def test_a_layout_is_planned_anew_when_it_rests_on_what_changed(
+    gpt_tune: Run, change: str, kept: bool
+) -> None:
+    plan = planner.search(planner.build_request("gpt-1.3b", 8, gpu="h100", top=1)).plans[0]
+    old = record_of(Profile(), plan)
+    fixed = again(old, more=(change,)).profile.layout.fixed
+    assert ("tensor_parallel" in fixed) == kept
 
 
 def test_doctor_on_this_machine(gpt_tune: Run) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
 import os
 import random
 import signal
@@ -16,12 +18,16 @@ from gpt_tune.errors import UserError
 from gpt_tune.jobs import reconciling
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.recipes.base import JobSpec
-from gpt_tune.schedulers.base import Scheduler, SubmitUnknown
+from gpt_tune.schedulers.base import SubmitUnknown
 from gpt_tune.schedulers.local import Local
 from tests.cluster import SlurmCluster, wait_until
 from tests.jobs.helpers import prepared, rendered
 
 pytestmark = pytest.mark.slurm
+# Children of a server without threads: forking this process, which may have some, is not safe.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload([__name__])
+_HELD = {"testbed": ("--hold",), "local": ()}
 
 
 @pytest.fixture(autouse=True)
@@ -32,25 +38,31 @@ def _no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def killed_while_submitting(
-    spec: JobSpec, kill_after: float | None = None, scheduler: Scheduler | None = None
+    spec: JobSpec, kill_after: float | None = None, cluster: str = "testbed", moment: str = ""
 ) -> int:
-    """Submit in a child that is ended at some moment, without a chance to tidy up; its wait status."""
-    child = os.fork()
-    if child == 0:
-        code = 70
-        try:
-            if kill_after is not None:
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process as SIGKILL would
-                signal.setitimer(signal.ITIMER_REAL, kill_after)
-            jobs.submit(
-                spec, rendered(spec, "true", "--hold"), scheduler or clusters.connect(), Ledger.open()
-            )
-            code = 0
-        except UserError:
-            code = 3
-        finally:
-            os._exit(code)
-    return os.waitpid(child, 0)[1]
+    """Submit in a process that is ended at some moment, without a chance to tidy up; its exit code.
+
+    kill_after: seconds from its start. moment: a function (dotted name) in whose place it dies.
+    """
+    child = _FORKS.Process(target=_submit, args=(spec, kill_after, cluster, moment, dict(os.environ)))
+    child.start()
+    child.join(60)
+    assert child.exitcode is not None
+    return -child.exitcode
+
+
+def _submit(
+    spec: JobSpec, kill_after: float | None, cluster: str, moment: str, variables: dict[str, str]
+) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+    if moment:
+        module, name = moment.rsplit(".", 1)
+        setattr(importlib.import_module(module), name, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+    if kill_after is not None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process as SIGKILL would
+        signal.setitimer(signal.ITIMER_REAL, kill_after)
+    jobs.submit(spec, rendered(spec, "true", *_HELD[cluster]), clusters.connect(cluster), Ledger.open())
 
 
 def sbatch_instead(slurm: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -161,13 +173,9 @@ def test_an_answer_that_got_lost(
         "gpt_tune.jobs.logs.touch",
     ],
 )
-def test_killed_between_the_steps(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_killed_between_the_steps(slurm: SlurmCluster, tmp_path: Path, moment: str) -> None:
     spec = prepared(clusters.connect(), tmp_path / "runs")
-    with monkeypatch.context() as patch:
-        patch.setattr(moment, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-        assert killed_while_submitting(spec) == signal.SIGKILL
+    assert killed_while_submitting(spec, moment=moment) == signal.SIGKILL
     record = check(slurm, spec)
     assert record is not None
     assert (record.job_id is not None) is (moment.split(".")[-1] in ("accepted", "touch"))
@@ -220,11 +228,11 @@ def test_the_controller_dies_before_it_answers(
             jobs.cancel(spec.run_id)
 
 
-def moments(spec: JobSpec, scheduler: Scheduler, seed: int) -> Callable[[], float]:
+def moments(spec: JobSpec, cluster: str, seed: int) -> Callable[[], float]:
     """Random moments of a submission, as long as one (not interrupted) takes here and now."""
     chance = random.Random(seed)
     begin = time.monotonic()
-    assert killed_while_submitting(spec, None, scheduler) == 0
+    assert killed_while_submitting(spec, None, cluster) == 0
     whole = time.monotonic() - begin
     return lambda: chance.uniform(0.001, whole)
 
@@ -232,10 +240,10 @@ def moments(spec: JobSpec, scheduler: Scheduler, seed: int) -> Callable[[], floa
 def test_twenty_random_moments_of_a_local_submission(home: Path, tmp_path: Path) -> None:
     """The same promise on this machine: a job of an interrupted submission is in the ledger, and only once."""
     seed = random.randrange(10**6)
-    moment = moments(prepared(Local(), tmp_path / "runs"), Local(), seed)
+    moment = moments(prepared(Local(), tmp_path / "runs"), "local", seed)
     for i in range(20):
         spec = prepared(Local(), tmp_path / "runs")
-        assert killed_while_submitting(spec, moment(), Local()) in (signal.SIGALRM, 0), (
+        assert killed_while_submitting(spec, moment(), "local") in (signal.SIGALRM, 0), (
             f"seed {seed}, kill {i}"
         )
         wait_until(lambda: all(not r.active for r in jobs.refresh(Ledger.open())), 60, "the end of all runs")
@@ -252,7 +260,7 @@ def random_kills(
     slurm: SlurmCluster, folder: Path, number: int, seed: int, during: Callable[[int], None]
 ) -> None:
     """Kill at `number` random moments of a submission."""
-    moment = moments(prepared(clusters.connect(), folder), clusters.connect(), seed)
+    moment = moments(prepared(clusters.connect(), folder), "testbed", seed)
     for i in range(number):
         during(i)
         spec = prepared(clusters.connect(), folder)

@@ -91,7 +91,8 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
     extra = np.where(partitioned & (accumulated > w), accumulated - w, 0.0)
     kept = np.where((c.zero >= 2) & ~three, share, np.where(three, 0.0, size))
     gradients = kept * (w + extra)
-    bucket = np.where(partitioned, REDUCE_BUCKET * w, 0.0)
+    at_reduction = np.where(partitioned, REDUCE_BUCKET * w, 0.0)
+    bucket = np.where(c.engine & ~c.last & setup.bucket_in_last_stage_only, 0.0, at_reduction)
     copied = np.where(accumulated > w, w * size, np.where(size <= ENGINE_BUCKET, w * size, 0.0))
     reduction = np.where(
         bf16_class,
@@ -121,19 +122,29 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
         lasting_bucket=np.where(c.engine, bucket, 0.0),
         steady_bucket=np.where(three, bucket, 0.0),
         gathered=np.where(three & (c.shards > 1), w * np.minimum(size, MAX_LIVE), 0.0),
-        reduction=reduction,
+        reduction=reduction + (at_reduction - bucket),
         at_step=at_step,
         step=step,
-        moments=np.where(plain, 0.0, 8.0 * share),
-        contiguous=np.where(
-            plain,
-            np.where(c.engine, 1.0, 0.5) * step,
-            8.0 * share + step + np.where(bf16_class & (accumulated > w), reduction, 0.0),
+        moments=np.where(plain | setup.adam_at_start, 0.0, 8.0 * share),
+        contiguous=_contiguous(
+            setup, c, bf16_class, plain, share, step, np.where(accumulated > w, reduction, 0.0)
         ),
         # Flattening weights into new blocks leaves the old ones cached (measured: 24 bytes a parameter).
         reserved_at_start=np.where(plain, 24.0 * size, start),
         initialisation=start,
     )
+
+
+def _contiguous(
+    setup: Setup, c: Columns, bf16_class: Bools, plain: Bools, share: Floats, step: Floats, copies: Floats
+) -> Floats:
+    """Bytes the first step asks for in single blocks: Adam's states, fp32 gradients, and reduction copies."""
+    with_copies = step + np.where(bf16_class, copies, 0.0)
+    if setup.adam_at_start:
+        # The dry step's fp32 gradients have left a block that serves again.
+        zero = np.where(bf16_class, with_copies, step - 4.0 * share)
+        return np.where(plain, np.where(c.engine, 1.0, 0.5) * step, zero)
+    return np.where(plain, np.where(c.engine, 1.0, 0.5) * step, 8.0 * share + with_copies)
 
 
 def _megatron_lm(setup: Setup, c: Columns) -> States:

@@ -21,6 +21,14 @@ DEEPSPEED_HF = "deepspeed"  # Hugging Face models on DeepSpeed
 # backward pass (bf16_optimizer.clear_lp_grads, read at tags v0.16.4 and v0.16.5).
 _CLEARS_GRADIENTS_SINCE = (0, 16, 5)
 
+# Adam's states are made in the first step since this DeepSpeed; before it a dry optimizer step made them
+# (initialize_optimizer_states, read at tags v0.13.1 and v0.13.2).
+_ADAM_IN_FIRST_STEP_SINCE = (0, 13, 2)
+
+# The pipeline engine's backward runs the optimizer's hooks, which make its bucket, on every stage since this
+# DeepSpeed, before it on the last stage only (pipe/engine.py, read at tags v0.18.3 to v0.18.6).
+_HOOKS_IN_PIPELINE_SINCE = (0, 18, 5)
+
 # cuBLAS and cuBLASLt workspaces inside torch's allocator: 2 x 32 MiB from Hopper on, 2 x 8.1 MiB before
 # (torch CUDABlas.cpp; the H200 runs show 64 MiB).
 HOPPER_WORKSPACE = 64 * MIB
@@ -41,6 +49,8 @@ class Setup:
     scripted_gelu: bool
     workspace: float
     old_gradient_clearing: bool
+    adam_at_start: bool
+    bucket_in_last_stage_only: bool
 
     @property
     def deepspeed(self) -> bool:
@@ -95,5 +105,7 @@ def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions,
         and model.linear_bias
         and not model.gated_mlp,
         old_gradient_clearing=not deepspeed_at_least(trainer, *_CLEARS_GRADIENTS_SINCE),
+        adam_at_start=not deepspeed_at_least(trainer, *_ADAM_IN_FIRST_STEP_SINCE),
+        bucket_in_last_stage_only=not deepspeed_at_least(trainer, *_HOOKS_IN_PIPELINE_SINCE),
         workspace=(HOPPER_WORKSPACE if hopper else OLDER_WORKSPACE),
     )

@@ -12,7 +12,7 @@ from gpt_tune.calibration.constants import Calibration
 from gpt_tune.memory.columns import Floats
 
 # Standard deviation of log(measured / predicted) without a calibration.
-DEFAULT_ERROR = 0.06
+DEFAULT_ERROR = 0.055
 # A calibration cannot promise more than repeats of a layout at other shapes allow.
 SMALLEST_ERROR = 0.02
 Z90 = 1.6448536269514722  # a standard normal lies within +- this with probability 90 %

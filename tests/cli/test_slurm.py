@@ -67,6 +67,39 @@ def test_a_job_over_eight_nodes(gpt_tune: Run, site: str, slurm: SlurmCluster) -
     assert gpt_tune("watch", data["run_id"], "--once").code == 1
 
 
+@pytest.mark.parametrize(
+    ("profile", "gpus"), [("gpt-1.3b-1node", 8), ("aws-gpt-145b-b200", 64), ("llama-3.1-8b", 8)]
+)
+def test_training_starters_are_planned_and_rendered(
+    gpt_tune: Run, site: str, profile: str, gpus: int
+) -> None:
+    done = gpt_tune("submit", profile, "--set", "trainer.path=/opt/Megatron-DeepSpeed", "--dry-run", "--json")
+    assert done.code == 0, done.err
+    layout = done.json["plan"]["layout"]
+    used = (
+        layout["tensor_parallel"]
+        * layout["pipeline_parallel"]
+        * layout["data_parallel"]
+        * layout["context_parallel"]
+    )
+    assert used == gpus
+    assert done.json["gpu_hours"] > 0
+    out = gpt_tune("submit", profile, "--set", "trainer.path=/opt/Megatron-DeepSpeed", "--dry-run")
+    assert f"#SBATCH --nodes={gpus // 8}" in out.out
+    assert "GPU-hours" in out.err
+
+
+def test_training_that_cannot_fit_is_refused_before_anything_is_written(gpt_tune: Run, site: str) -> None:
+    done = gpt_tune(
+        "submit", "gpt-1.3b-1node", "--set", "model.id=gpt-1t", "--set", "resources.gpus=8", "--json"
+    )
+    assert (done.code, "gpt-1t" in done.error["message"]) == (2, True)
+    fixed = ("--set", "layout.fixed.tensor_paralel=2")
+    done = gpt_tune("submit", "gpt-1.3b-1node", *fixed, "--json")
+    assert (done.code, "tensor_parallel" in done.error["hint"]) == (2, True)
+    assert gpt_tune("jobs", "--json").json["jobs"] == []
+
+
 def test_a_short_job_is_followed_to_its_end(gpt_tune: Run, site: str) -> None:
     data = gpt_tune("submit", "smoke", "--set", "resources.gpus=1", "--set", "smoke.steps=4", "--json").json
     followed = gpt_tune("watch", data["run_id"], "--json")

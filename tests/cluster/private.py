@@ -207,7 +207,7 @@ def _start_daemons(cluster: SlurmCluster, settings: config.Settings) -> None:
     cluster._daemon("slurmctld")
     for node in config.node_names():
         cluster._daemon("slurmd", "-N", node)
-    processes.wait_until(cluster._all_idle, 15, "all nodes idle")
+    processes.wait_until(cluster._all_idle, 40, "all nodes idle")
     pid_files = [cluster.folder / f"slurmd-{n}.pid" for n in config.node_names()]
     pid_files.append(cluster.folder / "slurmctld.pid")
     processes.wait_until(lambda: all(map(processes.read_pid, pid_files)), 5, "the pid files")

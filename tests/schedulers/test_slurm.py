@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gpt_tune.errors import EXIT_SCHEDULER, SchedulerError, UserError
 from gpt_tune.schedulers import refusals
 from gpt_tune.schedulers.base import ENDED, SubmitRequest, SubmitUnknown, Unreachable
 from gpt_tune.schedulers.slurm_cli import SlurmCli
+from tests import cluster as private_cluster
 from tests.cluster import SlurmCluster, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -260,3 +262,33 @@ def test_a_missing_command_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) 
     (home / "scontrol").chmod(0o644)
     with pytest.raises(SchedulerError, match="scontrol"):
         SlurmCli().check_reachable()
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "hint"),
+    [
+        (["--time=3:00:00"], "Requested time limit is invalid", "site.time_limit"),
+        (["--nodes=9"], "Node count specification invalid", "fewer GPUs"),
+        (["--partition=tiny", "--nodes=2"], "Node count specification invalid", "fewer GPUs"),
+        (["--nodes=1", "--ntasks-per-node=4000"], "More processors requested than permitted", "fewer tasks"),
+    ],
+)
+def test_a_cluster_that_enforces_its_limits_at_once(
+    strict_cluster: SlurmCluster, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    options: list[str], words: str, hint: str,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SLURM_CONF", str(strict_cluster.conf))
+    monkeypatch.setenv("PATH", strict_cluster.env["PATH"])
+    with pytest.raises(SchedulerError) as caught:
+        SlurmCli().submit(request(tmp_path, *options))
+    assert words in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def strict_cluster(slurm_cluster: SlurmCluster) -> Iterator[SlurmCluster]:
+    """One with EnforcePartLimits, and a partition that limits the nodes of a job."""
+    extra = "EnforcePartLimits=ALL\nPartitionName=tiny Nodes=b200-[1-8] MaxNodes=1"
+    cluster = private_cluster.start(extra=extra, name="strict")
+    yield cluster
+    cluster.stop()

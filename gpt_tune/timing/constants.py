@@ -27,6 +27,11 @@ DEFAULTS: Mapping[str, float] = {
     # Filling and draining a tile costs as much as this many more elements of a product's inner dimension
     # (60 fits gemm.csv on H200; A100 likes 100 to 300).
     "short_inner": 100.0,
+    # Waste in the last wave of tiles, as a share of one wave of 256 x 128 tiles. cuBLAS on A100 and V100
+    # wastes about half a wave (BigScience: 14 % of a step between micro batch 1 and 4); on H200 none is seen.
+    "wave_tail": 0.0,
+    "ampere.wave_tail": 0.4,
+    "volta.wave_tail": 0.4,
     # Time between two kernels on a busy GPU: launch, ramp and drain, microseconds.
     "gap_us": 3.0,
     # Rate of fp8 products over 16-bit ones (quantisation included).
@@ -40,6 +45,8 @@ DEFAULTS: Mapping[str, float] = {
     "blackwell.attention_fraction": 0.80,
     # Memory-bound kernels, as a fraction of the GPU's memory bandwidth.
     "memory_fraction": 0.72,
+    # Fused kernels of the A100 years (apex, fused softmax) reached less: BigScience's runs.
+    "ampere.memory_fraction": 0.65,
     # 1: pointwise chains run as one kernel (TorchScript fusion, apex, Transformer Engine); 0: one by one.
     "fused_pointwise": 0.0,
     "megatron-lm.fused_pointwise": 1.0,
@@ -82,6 +89,10 @@ DEFAULTS: Mapping[str, float] = {
 }
 
 
+# Output elements of one wave: a 256 x 128 tile on each of about 108 (A100) multiprocessors.
+_WAVE_OUTPUTS = 256 * 128 * 108
+
+
 @dataclass(frozen=True, slots=True)
 class Constants:
     """The constants of one node type and trainer in SI units: FLOP/s, bytes/s, seconds."""
@@ -89,6 +100,7 @@ class Constants:
     gemm_rate: float
     gemm_fixed: float
     short_inner: float
+    tail_outputs: float
     gap: float
     fp8_speedup: float
     attention_rate: float
@@ -137,6 +149,7 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
         gemm_rate=gemm,
         gemm_fixed=get("gemm_fixed_us") * 1e-6,
         short_inner=get("short_inner"),
+        tail_outputs=get("wave_tail") * _WAVE_OUTPUTS,
         gap=get("gap_us") * 1e-6,
         fp8_speedup=get("fp8_speedup"),
         attention_rate=gemm * get("attention_fraction"),

@@ -27,6 +27,7 @@ MOVABLE: Mapping[str, tuple[float, float, float]] = {
     "attention_fraction": (0.25, 0.1, 1.2),
     "memory_fraction": (0.15, 0.3, 0.95),
     "gemm_fixed_us": (0.3, 1.0, 100.0),
+    "wave_tail": (0.5, 0.01, 2.0),
     "gap_us": (0.5, 0.5, 50.0),
     "host_us": (1.0, 1.0, 1000.0),
     "tensor_us": (1.0, 1.0, 1000.0),

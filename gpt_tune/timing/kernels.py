@@ -16,7 +16,7 @@ def product(m: Floats, k: Floats, n: Floats, speed: Floats, constants: Constants
     FLOPs over the large-product rate, slower for a short inner dimension, plus a fixed time for ramp and
     tail. On the H200's 1,150 measured products of layer shapes this is 3.2 % off in the median.
     """
-    flops = 2.0 * m * (k + constants.short_inner) * n
+    flops = 2.0 * (m * n + constants.tail_outputs) * (k + constants.short_inner)
     result: Floats = flops / (constants.gemm_rate * speed) + constants.gemm_fixed
     return result
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from gpt_tune.layouts.batch import CONTEXT_METHODS, GRANULARITIES, METHODS, PRECISIONS, LayoutBatch
 from gpt_tune.layouts.stages import first_layer_of_stage, layers_of_stage, split_of
-from gpt_tune.memory.setup import MEGATRON_DEEPSPEED, MEGATRON_LM, Setup
+from gpt_tune.memory.setup import MEGATRON_DEEPSPEED, Setup
 from gpt_tune.models import parameters
 
 Floats = NDArray[np.float64]
@@ -84,6 +84,7 @@ def build(setup: Setup, batch: LayoutBatch, stage: Ints) -> Columns:
             parameters.position_rows(model, setup.seq_length) * model.hidden
         )
     granularity = batch.recompute_granularity
+    block = batch.recompute_method == METHODS.index("block")
     n_batches = batch.gradient_accumulation_steps
     return Columns(
         stage=stage,
@@ -110,9 +111,10 @@ def build(setup: Setup, batch: LayoutBatch, stage: Ints) -> Columns:
         bf16=batch.precision != PRECISIONS.index("fp16"),
         fp32=batch.precision == PRECISIONS.index("fp32"),
         flash=batch.flash_attention,
-        full=granularity == GRANULARITIES.index("full"),
+        # Megatron-DeepSpeed's pipeline engine knows no block method and then recomputes nothing.
+        full=(granularity == GRANULARITIES.index("full")) & ~(block & engine),
         selective=granularity == GRANULARITIES.index("selective"),
-        block=(batch.recompute_method == METHODS.index("block")) & (setup.trainer.name == MEGATRON_LM),
+        block=block,
         chunk=np.maximum(1, batch.recompute_layers),
         pipeline=p,
         context=batch.context_parallel,

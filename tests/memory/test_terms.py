@@ -207,6 +207,30 @@ def test_chunks_with_the_embedding_are_not_recomputed() -> None:
     assert by_chunk[2].stages[0].activations < by_chunk[4].stages[0].activations
 
 
+def test_the_pipeline_engine_ignores_block_recompute() -> None:
+    """gpt_model.py sets its interval for the uniform method only; without the engine block works."""
+    changes: dict[str, Any] = {"micro_batch_size": 4}
+    block = changes | {"recompute": Recompute("full", "block", 8)}
+    assert _estimate(block).allocated_gib == _estimate(changes).allocated_gib
+    without = {"zero_stage": 2}
+    assert _estimate(block | without).allocated_gib < _estimate(changes | without).allocated_gib
+
+
+def test_block_recompute_keeps_the_other_layers_whole() -> None:
+    trainer = Trainer("megatron-lm", None, None)
+    kept = [
+        _estimate({"zero_stage": 1, "micro_batch_size": 4, "recompute": r}, trainer=trainer).allocated_gib
+        for r in (
+            Recompute(),
+            Recompute("full", "block", 6),
+            Recompute("full", "block", 18),
+            Recompute("full", "uniform", 1),
+        )
+    ]
+    assert kept == sorted(kept, reverse=True)
+    assert len(set(kept)) == 4
+
+
 def test_unknown_gpu_memory_is_unknown_risk() -> None:
     node = support.node(None)
     e = memory.estimate(support.gpt(), node, Trainer(), support.layout(), 2048)

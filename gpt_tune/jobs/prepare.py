@@ -135,9 +135,10 @@ def choose_group(profile: Profile, site: Site, partition: Partition) -> NodeGrou
     wanted = _wanted_gpu(profile, site)
     if not groups or not wanted:
         return groups[0] if groups else None
-    for group in groups:
-        if catalogue.guess_gpu(group.gpu) in (wanted, None):
-            return group
+    known = [catalogue.guess_gpu(g.gpu) for g in groups]
+    for answer in (wanted, None):  # a type nobody knows is taken at the user's word
+        if answer in known:
+            return groups[known.index(answer)]
     if not (profile.resources.gpu or profile.resources.node):
         return groups[0]  # the site's node type is of another partition
     has = ", ".join(dict.fromkeys(g.gpu or "GPUs of no named type" for g in groups))

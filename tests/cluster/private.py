@@ -234,10 +234,14 @@ def stop_folder(folder: Path) -> None:
         return
     ours = set(processes.of_cluster(folder))
     named = [processes.read_pid(p) for p in [*sorted(folder.glob("*.pid")), folder / "munge" / "pid"]]
-    daemons = [pid for pid in named if pid in ours]
-    processes.kill(daemons, (signal.SIGKILL,))
-    processes.kill(processes.of_cluster(folder), (signal.SIGKILL,))
-    shutil.rmtree(folder, ignore_errors=True)
+    processes.kill([pid for pid in named if pid in ours], (signal.SIGKILL,))
+    # A daemon may have been starting a job just then: look until nothing new turns up.
+    for _ in range(50):
+        left = processes.of_cluster(folder)
+        processes.kill(left, (signal.SIGKILL,))
+        shutil.rmtree(folder, ignore_errors=True)
+        if not left and not folder.exists():
+            return
 
 
 def remove_stale(base: Path) -> None:

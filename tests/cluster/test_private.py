@@ -62,7 +62,7 @@ def test_a_killed_owner_leaves_nothing() -> None:
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     folder = Path(done.stdout.strip())
-    wait_until(lambda: not folder.exists() and processes.of_cluster(folder) == [], 20, "the clean-up")
+    wait_until(lambda: not folder.exists() and processes.of_cluster(folder) == [], 60, "the clean-up")
 
 
 @pytest.mark.parametrize("folder", ["with blank", "x" * 90])

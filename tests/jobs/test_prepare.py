@@ -130,6 +130,12 @@ def test_gpus_of_no_known_type_are_taken_at_their_word(home: Path, tmp_path: Pat
     assert (spec.gpus, spec.nodes, spec.gpu_type) == (16, 2, "")
 
 
+def test_a_known_type_goes_before_an_unknown_one(home: Path, tmp_path: Path) -> None:
+    where = cluster(partition("dev", group("accelerator", 100), group("nvidia_b200", 8)))
+    assert prepare(smoke(gpu="b200"), where, tmp_path).gpu_type == "nvidia_b200"
+    assert prepare(smoke(gpu="h100"), where, tmp_path).gpu_type == "accelerator"
+
+
 def test_local_needs_no_run_root(home: Path) -> None:
     here = Local().discover()
     spec = jobs.prepare(

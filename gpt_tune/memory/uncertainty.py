@@ -1,7 +1,7 @@
 """Owns how far a prediction may be off: the interval and the probability of running out of memory.
 
-Measured over predicted device memory is taken as log-normal around 1. Over the runs in hand (139 of four
-kinds, no constant fitted) the 5th and 95th percentiles of its logarithm are -0.10 and +0.09.
+Measured over predicted device memory is taken as log-normal around 1. Over the 139 runs in hand whose kind of
+figure is known (no constant fitted) an interval of this width covers 90 %: 94 % of the published, 87 % of our own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from gpt_tune.calibration.constants import Calibration
 from gpt_tune.memory.columns import Floats
 
 # Standard deviation of log(measured / predicted) without a calibration.
-DEFAULT_ERROR = 0.055
+DEFAULT_ERROR = 0.05
 # A calibration cannot promise more than repeats of a layout at other shapes allow.
 SMALLEST_ERROR = 0.02
 Z90 = 1.6448536269514722  # a standard normal lies within +- this with probability 90 %

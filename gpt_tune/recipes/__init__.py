@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from gpt_tune.errors import unknown_name
 from gpt_tune.recipes.base import JobSpec, Recipe, Rendered
+from gpt_tune.recipes.megatron_deepspeed import MegatronDeepSpeedRecipe
 from gpt_tune.recipes.smoke import SmokeRecipe
 
-_RECIPES: dict[str, Recipe] = {r.name: r for r in (SmokeRecipe(),)}
+_ALL: tuple[Recipe, ...] = (MegatronDeepSpeedRecipe(), SmokeRecipe())
+_RECIPES = {r.name: r for r in _ALL}
 
 
 def names() -> list[str]:

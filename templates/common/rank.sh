@@ -13,6 +13,11 @@ if [[ -z ${NCCL_DEBUG:-} && -n ${GPT_TUNE_NCCL_DEBUG:-} ]]; then
   fi
 fi
 
+# A scheduler that binds one GPU to each task shows it as the task's device 0.
+if [[ ${GPT_TUNE_LAUNCH:-} == srun && -n ${CUDA_VISIBLE_DEVICES:-} && $CUDA_VISIBLE_DEVICES != *,* ]]; then
+  LOCAL_RANK=0
+fi
+
 child=
 woken=0
 asked=0

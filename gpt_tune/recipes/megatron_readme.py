@@ -1,0 +1,88 @@
+"""Owns the README of a Megatron-DeepSpeed run: what it is, how it was chosen, what to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpt_tune import rendering
+from gpt_tune.planner.types import Plan
+from gpt_tune.recipes import script
+from gpt_tune.recipes.base import JobSpec
+from gpt_tune.recipes.megatron_numbers import RunNumbers
+from gpt_tune.words import percent_words, seconds_words
+
+
+def readme(
+    spec: JobSpec,
+    plan: Plan,
+    numbers: RunNumbers,
+    notes: Sequence[str],
+    settings: Sequence[tuple[str, Any, str]],
+    headline: str,
+) -> bytes:
+    """The run folder's README."""
+    return rendering.render(
+        "megatron-deepspeed/README.md.j2",
+        name=spec.profile.name or "Megatron-DeepSpeed run",
+        headline=headline,
+        run_id=spec.run_id,
+        facts=_facts(spec, plan, numbers),
+        layout=_layout(plan),
+        reasons=plan.reasons,
+        notes=notes,
+        overrides=[(n, str(v).replace("$TRAIN_ITERS", "TRAIN_ITERS"), m) for n, v, m in settings],
+        rechecked="The script checks the arithmetic before it launches anything, and says the nearest legal value.",
+        files=[
+            ("job.sbatch", "the job"),
+            ("rank.sh", "what each rank starts in"),
+            ("ds_config.json", "DeepSpeed's configuration as planned; a job uses its own copy"),
+            ("plan.json", "the plan"),
+            ("make_data.py", "writes the synthetic tokens"),
+            ("repaired.py", "mends three defects of the public trainer, for the layouts that meet them"),
+            ("checkpoints/", "checkpoints, unless they go elsewhere; a new start continues from the newest"),
+        ],
+    )
+
+
+def _facts(spec: JobSpec, plan: Plan, numbers: RunNumbers) -> list[tuple[str, str]]:
+    step, memory = plan.step, plan.memory
+    hours = numbers.iterations * step.seconds * plan.layout.gpus / 3600
+    between = f"{memory.low_gib:.0f} to {memory.high_gib:.0f} at 90 %"
+    limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib else ""
+    share = f", {percent_words(step.mfu)} of the GPU's peak" if step.mfu else ""
+    saving = f"every {numbers.save_interval} iterations" if numbers.save_interval else "none"
+    return [
+        ("profile", spec.profile.name or "(unnamed)"),
+        ("model", spec.model.id),
+        ("where", script.site_words(spec.site) or spec.scheduler),
+        ("expected step time", f"{step.seconds:.3g} s ({step.low:.3g} to {step.high:.3g} at 90 %)"),
+        ("expected model TFLOPS per GPU", f"{step.model_tflops:.0f}{share}"),
+        ("expected memory per GPU", f"{memory.device_gib:.0f}{limit} GiB ({between})"),
+        ("expected training time", f"{seconds_words(numbers.iterations * step.seconds)}, {hours:.1f} GPU-hours"),
+        ("checkpoints", saving),
+        ("trainer", f"Megatron-DeepSpeed with DeepSpeed {plan.trainer.deepspeed or '(not stated)'}"),
+    ]  # fmt: skip
+
+
+def _layout(plan: Plan) -> list[tuple[str, str]]:
+    x = plan.layout
+    recompute: str = x.recompute.granularity
+    if x.recompute.granularity == "full":
+        recompute += f", {x.recompute.method}, {script.plural(x.recompute.layers or 1, 'layer')}"
+    return [
+        ("tensor parallel", str(x.tensor_parallel)),
+        ("pipeline stages", str(x.pipeline_parallel)),
+        ("data parallel", str(x.data_parallel)),
+        *([("context parallel", f"{x.context_parallel} (Ulysses)")] if x.context_parallel > 1 else []),
+        ("ZeRO stage", str(x.zero_stage)),
+        (
+            "batch",
+            f"{x.micro_batch_size} sequences x {x.gradient_accumulation_steps} accumulation steps x "
+            f"{x.data_parallel} = {x.global_batch_size}",
+        ),
+        ("sequence parallel", "yes" if x.sequence_parallel else "no"),
+        ("recompute", recompute),
+        ("precision", x.precision),
+        ("flash attention", "yes" if x.flash_attention else "no"),
+    ]

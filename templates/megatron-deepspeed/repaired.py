@@ -1,0 +1,117 @@
+"""Run Megatron-DeepSpeed's pretrain_gpt.py with three defects of its public 2025 snapshot (4efb479) mended.
+
+    python repaired.py /path/to/Megatron-DeepSpeed/pretrain_gpt.py ARGUMENTS...
+
+The job starts the trainer through this file only when its layout meets one of them:
+1. Rotary positions: the pipeline engine stops, because their cosines and sines are a list, which has no
+   `.to(device)`; without that engine they are taken for angles, so that queries and keys turn wrongly.
+2. Grouped-query attention: queries, keys and values are cut as thirds of a tensor that is not made of thirds.
+3. Attention without flash at a micro batch above 1: `.view()` of a tensor that is not contiguous.
+Nothing in the checkout is changed.
+"""
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+
+
+class Pair(list):
+    """Cosines and sines that can be moved to a device together, as a tensor can."""
+
+    def to(self, *place, **options):
+        """The same pair on another device."""
+        return Pair(part.to(*place, **options) for part in self)
+
+    def __reduce__(self):
+        return list, (
+            list(self),
+        )  # checkpoints hold the trainer's arguments: a plain list loads without this file
+
+
+def mend_rotary(module, transformer):
+    """Let the pair be moved like a tensor, and turn queries and keys by the real angles (defect 1)."""
+    torch = importlib.import_module("torch")
+    plain = module.RotaryEmbedding.forward
+    frequencies = []  # of the model's one kind of rotary embedding
+    cached = {}
+
+    def forward(self, *args, **kwargs):
+        frequencies[:] = [self.inv_freq]
+        pair = plain(self, *args, **kwargs)
+        return Pair(pair) if type(pair) is list else pair
+
+    def turn(x, _given):
+        """x: sequence first, head size last. The first part of a head is turned, the rest passes."""
+        length = x.shape[0]
+        if (length, x.dtype, x.device) not in cached:
+            positions = torch.arange(length, device=x.device, dtype=torch.float32)
+            angles = torch.outer(positions, frequencies[0].to(x.device, torch.float32))
+            angles = torch.cat((angles, angles), dim=-1)[:, None, None, :]
+            cached[length, x.dtype, x.device] = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        cosines, sines = cached[length, x.dtype, x.device]
+        size = cosines.shape[-1]
+        turned, rest = x[..., :size], x[..., size:]
+        first, second = turned.chunk(2, dim=-1)
+        turned = turned * cosines + torch.cat((-second, first), dim=-1) * sines
+        return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
+
+    module.RotaryEmbedding.forward = forward
+    transformer.apply_rotary_pos_emb = turn
+
+
+class Cut:
+    """Queries, keys and values of one projection, handed out where the trainer slices off its thirds."""
+
+    def __init__(self, mixed, sizes):
+        self.parts = [part.contiguous() for part in mixed.split(sizes, dim=-1)]
+        self.shape = (*mixed.shape[:-1], len(self.parts))
+
+    def __getitem__(self, places):
+        third = places[-1]
+        first = third.start or 0
+        if third.step is not None or (third.stop or len(self.parts)) - first != 1:
+            raise IndexError(f"expected the slice of one part, not {third}")
+        return self.parts[first]
+
+
+def mend_attention(transformer):
+    """Cut the projection by the numbers of heads, into contiguous parts (defects 2 and 3)."""
+    attention = transformer.ParallelAttention
+    plain = attention.__init__
+
+    def initialise(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        projection = getattr(self, "query_key_value", None)
+        # DeepSpeed's sequence parallelism has its own cut, which is right.
+        if projection is None or self.enable_ds_sequence_parallel:
+            return
+        heads, groups = self.num_attention_heads_per_partition, self.num_key_value_groups
+        width = self.hidden_size_per_attention_head
+        sizes = [heads * width, heads // groups * width, heads // groups * width]
+        projection.register_forward_hook(
+            lambda _module, _inputs, output: (Cut(output[0], sizes), *output[1:])
+        )
+
+    attention.__init__ = initialise
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit("usage: repaired.py /path/to/pretrain_gpt.py ARGUMENTS...")
+    program = Path(sys.argv[1])
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(program.parent)
+    try:
+        transformer = importlib.import_module("megatron.model.transformer")
+        mend_rotary(importlib.import_module("megatron.model.rotary_pos_embedding"), transformer)
+        mend_attention(transformer)
+    except (ImportError, AttributeError) as error:
+        print(
+            f"repaired.py: this trainer is not the one it was made for ({error}); left as it is", flush=True
+        )
+    runpy.run_path(str(program), run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -126,8 +126,8 @@ class Chunk:
             return np.full(len(self), np.nan), np.ones(len(self), dtype=bool)
         return packed.unpack(), packed.missing_mask()
 
-    def steps(self, segment: int) -> Iterator[Step]:
-        """The rows as records again."""
+    def steps(self, segment: int, first: int = 0) -> Iterator[Step]:
+        """The rows as records again, from this one on."""
         iterations = self.iterations.unpack().astype(np.int64).tolist()
         lists: dict[str, list[float | int | None]] = {}
         for name, packed in self.columns.items():
@@ -140,7 +140,8 @@ class Chunk:
                 values = [None if m else v for v, m in zip(values, packed.missing.tolist())]
             lists[name] = values
         kinds = self.kinds.tolist() if self.kinds is not None else [self.kind] * len(self)
-        for row, iteration in enumerate(iterations):
+        for row in range(first, len(self)):
+            iteration = iterations[row]
             step = Step(iteration, segment=segment, logged_tflops_kind=KINDS[kinds[row]])
             for name, column in lists.items():
                 setattr(step, name, column[row])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpt_tune.logs.columns import Chunk, Column, Floats, chunk_of, chunk_of_columns
-from gpt_tune.logs.formats.base import BAR, Record
+from gpt_tune.logs.formats.base import BAR, TRAINER, Record
 from gpt_tune.logs.types import Step
 
 OPEN_ROWS = 4096  # rows kept as records before they are packed
@@ -52,15 +52,20 @@ class Segment:
     def empty(self) -> bool:
         return not self.rows and not self.chunks
 
-    def packed_holds(self, iteration: int) -> int | None:
-        """Index of the packed chunk that has this iteration."""
+    def holds(self, iteration: int) -> Step | None:
+        """The step of this iteration, if the segment has it."""
+        return self.rows.get(iteration) or self.packed_step(iteration)
+
+    def packed_step(self, iteration: int) -> Step | None:
+        """A copy of the packed step of this iteration."""
         if not self.chunks or iteration > self.chunks[-1].last:
             return None
-        index = bisect.bisect_left([c.last for c in self.chunks], iteration)
-        chunk = self.chunks[index]
-        if iteration < chunk.first or not (chunk.column("iteration") == iteration).any():
+        chunk = self.chunks[bisect.bisect_left([c.last for c in self.chunks], iteration)]
+        if iteration < chunk.first:
             return None
-        return index
+        row = int(np.searchsorted(chunk.column("iteration"), iteration))
+        step = next(chunk.steps(self.index, row))
+        return step if step.iteration == iteration else None
 
     def pack(self, keep: int) -> None:
         """Packs all but the newest rows."""
@@ -87,10 +92,9 @@ class Segment:
             )
             by_iteration = {s.iteration: s for s in self.chunks[index].steps(self.index)}
             known = by_iteration.get(step.iteration)
-            if known is None:
-                by_iteration[step.iteration] = step
-            else:
-                fill(known, step)
+            if known is not None:
+                fill(step, known)
+            by_iteration[step.iteration] = step
             self.chunks[index] = chunk_of([by_iteration[i] for i in sorted(by_iteration)])
         return [s for s in steps if s.iteration > newest]
 
@@ -116,6 +120,7 @@ class StepTable:
         self._by_mark: dict[tuple[str, int], int] = {}
         self._stepped: dict[str, bool] = {}
         self._headed: set[str] = set()
+        self._trained: set[str] = set()  # files with lines of the trainer itself
         self._resumed_from: int | None = None
 
     def __len__(self) -> int:
@@ -141,6 +146,10 @@ class StepTable:
         step = record.step
         if record.fills:
             return self._fill(record)
+        if record.priority >= TRAINER:
+            self._trained.add(source)
+        elif source in self._trained:
+            return self._follow(record)
         key = (source, label, kind)
         marks = self._marks.get(source, 0) + self._label_marks.get((source, label), 0)
         stream = self._streams.get(key)
@@ -195,13 +204,24 @@ class StepTable:
                 return known
         return None
 
+    def _follow(self, record: Record) -> Step | None:
+        """An engine's line beside the trainer's own: part of the run that reaches back to it, never a new one."""
+        for segment in reversed(self.segments):
+            if not segment.empty and record.step.iteration >= segment.first:
+                return self._place(segment, record)
+        return None
+
     def _claim(self, record: Record, source: str, marks: int) -> Segment:
         """The segment of a writer seen for the first time: the newest one unless that contradicts."""
         if not self.segments:
             return self._new(source, marks)
         if marks and (source, marks) in self._by_mark:
             return self.segments[self._by_mark[source, marks]]
-        candidates = self.segments if source not in self._stepped else self.segments[-1:]
+        if source in self._stepped:
+            # Another reader of the same file: only a pause or another number of iterations tells runs apart.
+            newest = self.segments[-1]
+            return self._new(source, marks) if _other_run(newest, record) else newest
+        candidates = self.segments
         for segment in candidates:
             if record.priority == BAR or not (
                 _contradicts(segment, record) or self._second_job(segment, record, source)
@@ -221,9 +241,12 @@ class StepTable:
         segment = self.segments[stream.segment]
         iteration = record.step.iteration
         if marks > stream.marks:
-            return self._after_mark(source, marks)
+            return self._after_mark(record, source, marks)
         if record.priority == BAR and iteration <= stream.last and record.step.loss is None:
             return segment  # the same bar drawn again, or by another rank
+        newest = self.segments[-1]
+        if segment is not newest and iteration >= newest.first and not _is_duplicate(segment, record):
+            return self._catch_up(newest, record, source)
         if iteration > stream.last:
             changed = None not in (segment.total, record.step.total_iterations) and (
                 segment.total != record.step.total_iterations
@@ -233,9 +256,25 @@ class StepTable:
             return segment
         return self._next(segment, source, record)
 
-    def _after_mark(self, source: str, marks: int) -> Segment:
+    def _catch_up(self, newest: Segment, record: Record, source: str) -> Segment:
+        """The segment of a writer that was silent while others began a new run."""
+        known = newest.holds(record.step.iteration)
+        if known is not None and not _is_duplicate(newest, record):
+            return self._next(newest, source, record)
+        return self._new(source, 0) if known is None and _other_run(newest, record) else newest
+
+    def _after_mark(self, record: Record, source: str, marks: int) -> Segment:
+        """The segment that began with this mark; another writer may have begun it already."""
         known = self._by_mark.get((source, marks))
-        return self.segments[known] if known is not None else self._new(source, marks)
+        if known is None:
+            return self._new(source, marks)
+        segment = self.segments[known]
+        late = (
+            record.step.iteration > segment.last
+            or _is_duplicate(segment, record)
+            or _is_late(segment, record)
+        )
+        return segment if late else self._next(segment, source, record)
 
     def _next(self, segment: Segment, source: str, record: Record | None = None) -> Segment:
         """The segment after this one: another writer may have begun it already."""
@@ -284,12 +323,13 @@ class StepTable:
         return known if fill(known, step) else None
 
     def _place_late(self, segment: Segment, step: Step) -> Step | None:
-        """A step older than what is packed: added there, or dropped when it is there already."""
-        if segment.packed_holds(step.iteration) is not None:
-            return None
+        """A step older than what is packed: it is added there, or fills what is missing there."""
         step.segment = segment.index
-        segment.insert_packed([step])
-        return step
+        known = segment.packed_step(step.iteration)
+        if known is not None and not fill(known, step):
+            return None
+        segment.insert_packed([known or step])
+        return known or step
 
     # -- views -------------------------------------------------------------------------------------
 
@@ -433,15 +473,12 @@ def _long_pause(segment: Segment, record: Record) -> bool:
 
 def _is_duplicate(segment: Segment, record: Record) -> bool:
     iteration = record.step.iteration
-    known = segment.rows.get(iteration)
+    known = segment.holds(iteration)
     if known is None:
-        index = segment.packed_holds(iteration)
-        if index is None:
-            return False
-        known = next(s for s in segment.chunks[index].steps(segment.index) if s.iteration == iteration)
+        return False
     time = segment.times.get(iteration)
-    if time is not None and record.time is not None:
-        return abs(time - record.time) <= SAME_MOMENT_SECONDS
+    if time is not None and record.time is not None and abs(time - record.time) > SAME_MOMENT_SECONDS:
+        return False
     return agree(known, record.step)
 
 
@@ -473,15 +510,19 @@ def _is_late(segment: Segment, record: Record) -> bool:
 
 
 def _contradicts(segment: Segment, record: Record) -> bool:
-    """Whether a writer new to this segment cannot belong to it."""
-    if _long_pause(segment, record):
+    """Whether a file's first step cannot belong to this segment."""
+    if _other_run(segment, record):
         return True
     step = record.step
-    if None not in (segment.total, step.total_iterations) and segment.total != step.total_iterations:
-        return True
     known = segment.rows.get(step.iteration)
     if known is None or known.loss is None or step.loss is None:
         return False
     if known.loss != known.loss or step.loss != step.loss:
         return False
     return abs(known.loss - step.loss) > 5e-3 * max(abs(known.loss), abs(step.loss))
+
+
+def _other_run(segment: Segment, record: Record) -> bool:
+    """Whether a pause or another number of iterations says that this is another run."""
+    totals = (segment.total, record.step.total_iterations)
+    return _long_pause(segment, record) or (None not in totals and totals[0] != totals[1])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,15 +13,15 @@ from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.models import flops
 from gpt_tune.models.shape import ModelShape
+from gpt_tune.timing.constants import value
 from gpt_tune.timing.step import PARTS, parts, total
 from gpt_tune.timing.types import StepEstimate
 
 Floats = NDArray[np.float64]
 
-# Typical error when nothing was measured on this GPU: what the defaults reach on clusters they never saw.
-UNCALIBRATED_ERROR = 0.20
-# 90 % half-width over the typical (mean absolute) error, for errors distributed as ours are.
-WIDTH_90 = 2.2
+# Steps bound by the host scatter more between repeats: an interval is this much wider, in shares of itself,
+# when the whole step is host time (H200 runs below 550 W, vTrain's small models).
+HOST_WIDENING = 3.0
 
 
 def estimate_batch(
@@ -61,6 +63,7 @@ def estimate_many(
         return []
     columns = parts(model, node, trainer, batch, seq_length, calibration)
     seconds = total(columns)
+    width_90 = value("width_90", node.gpu, trainer, calibration)
     return [
         _one(
             model,
@@ -69,7 +72,7 @@ def estimate_many(
             seq_length,
             float(seconds[i]),
             {name: float(columns[name][i]) for name in PARTS},
-            calibration,
+            width_90,
         )
         for i in range(len(batch))
     ]
@@ -82,16 +85,16 @@ def _one(
     seq_length: int,
     seconds: float,
     spent: dict[str, float],
-    calibration: Calibration | None,
+    width_90: float,
 ) -> StepEstimate:
-    low, high = interval(seconds, calibration)
+    half = math.exp(float(half_width(spent["other"] / seconds, width_90)))
     tokens = layout.global_batch_size * seq_length
     model_rate, ran_rate = _tflops(model, layout, seq_length, tokens, seconds)
     peak = (node.gpu.fp8_tflops if layout.precision == "fp8" else node.gpu.bf16_tflops) or 0.0
     return StepEstimate(
         seconds=seconds,
-        low=low,
-        high=high,
+        low=seconds / half,
+        high=seconds * half,
         **spent,
         model_tflops=model_rate,
         hardware_tflops=ran_rate,
@@ -101,11 +104,9 @@ def _one(
     )
 
 
-def interval(seconds: float, calibration: Calibration | None) -> tuple[float, float]:
-    """Bounds that hold the measured step time in 90 % of cases."""
-    known = calibration.time_error if calibration is not None else None
-    half = WIDTH_90 * (UNCALIBRATED_ERROR if known is None else known)
-    return seconds / (1.0 + half), seconds * (1.0 + half)
+def half_width(host_share: Floats | float, width_90: float) -> Floats | float:
+    """Half-width of the 90 % interval in natural-log units; host_share: part of the step spent on `other`."""
+    return width_90 * (1.0 + HOST_WIDENING * host_share)
 
 
 def _tflops(

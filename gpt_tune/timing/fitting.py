@@ -79,10 +79,16 @@ class Predictor:
         self._count = len(runs)
 
     def seconds(self, calibration: Calibration | None) -> Floats:
-        result = np.zeros(self._count)
+        return self.seconds_and_host(calibration)[0]
+
+    def seconds_and_host(self, calibration: Calibration | None) -> tuple[Floats, Floats]:
+        """Seconds of each run, and the share of them spent waiting for the host (`other`)."""
+        seconds, host = np.zeros(self._count), np.zeros(self._count)
         for (model, node, trainer, _), rows, batch, lengths in self._groups:
-            result[rows] = total(parts(model, node, trainer, batch, lengths, calibration))
-        return result
+            columns = parts(model, node, trainer, batch, lengths, calibration)
+            seconds[rows] = total(columns)
+            host[rows] = columns["other"]
+        return seconds, host / seconds
 
 
 def fit_constants(

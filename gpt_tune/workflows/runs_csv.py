@@ -65,6 +65,9 @@ OPTIONAL = (
     "logged_tflops",
 )
 
+# Below this power an H200 waits for its host, and repeats differ by 15-50 %.
+BUSY_WATTS = 550.0
+
 Row = Mapping[str, str]
 
 
@@ -73,7 +76,8 @@ class Run:
     """One measured run. Seconds and memory are None where the row does not state them.
 
     memory_gib is of the kind the row names: allocated | reserved | device | unknown; allocated_gib and
-    reserved_gib are the further columns of our own runs. busy_watts is the mean over ranks.
+    reserved_gib are the further columns of our own runs. busy_watts is the idlest rank's;
+    host_bound: the row's file states power, and this row none or a low one.
     """
 
     id: str
@@ -91,6 +95,7 @@ class Run:
     reserved_gib: float | None
     oom: bool
     busy_watts: float | None
+    host_bound: bool
     notes: str
 
 
@@ -167,7 +172,8 @@ def to_run(row: Row) -> Run:
         allocated_gib=_float(row, "allocated_gib"),
         reserved_gib=_float(row, "reserved_gib"),
         oom=row["oom"] == "1",
-        busy_watts=_watts(row.get("busy_watts", "")),
+        busy_watts=_watts(row.get("busy_watts", "")) or None,
+        host_bound="busy_watts" in row and _watts(row["busy_watts"]) <= BUSY_WATTS,
         notes=row.get("notes", ""),
     )
 
@@ -387,10 +393,10 @@ def _node(row: Row) -> Node:
     return node
 
 
-def _watts(text: str) -> float | None:
-    """ "520/427" is rank 0 and rank 1; the mean counts."""
+def _watts(text: str) -> float:
+    """Power while busy; "520/427" is rank 0 and rank 1, and the idler one counts. 0: not stated."""
     values = [float(x) for x in text.split("/") if x]
-    return sum(values) / len(values) if values else None
+    return min(values, default=0.0)
 
 
 def _int(row: Row, key: str, default: int | None = None) -> int:

@@ -1,0 +1,93 @@
+"""Owns memory predictions for measured runs, with the cluster's constant fitted to other layouts only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpt_tune import calibration, memory
+from gpt_tune.calibration import Calibration
+from gpt_tune.hardware.parts import Node
+from gpt_tune.layouts.batch import LayoutBatch
+from gpt_tune.layouts.layout import Fusions, Trainer
+from gpt_tune.memory.fit import fit_cluster
+from gpt_tune.memory.types import MemoryEstimate
+from gpt_tune.models.shape import ModelShape
+from gpt_tune.workflows.runs_csv import Run
+
+# The constant is a median: fewer figures than this say nothing about a cluster.
+FEWEST_FIGURES = 3
+_CONSTANT = "cluster_gib"
+
+Key = tuple[object, ...]
+
+
+def estimates(targets: Sequence[Run], known: Sequence[Run] | None, group: str) -> list[MemoryEstimate]:
+    """Memory of each run of a group: with the shipped constants, or (`known` given) with the additive constant
+    fitted to the device memory of known runs of the same precision and other layouts."""
+    if known is None:
+        return _predict(targets, lambda node: calibration.load(node, group))
+    figures = [run for run in known if run.memory_gib and run.memory_kind == "device"]
+    bare = _predict(figures, lambda node: _without_constant(calibration.load(node, group)))
+    offered = [
+        (r.layout.precision, layout_key(r), r.memory_gib or 0.0, e.device_gib) for r, e in zip(figures, bare)
+    ]
+    found: dict[int, MemoryEstimate] = {}
+    for run in targets:
+        others = [
+            (measured, predicted)
+            for precision, key, measured, predicted in offered
+            if precision == run.layout.precision and key != layout_key(run)
+        ]
+        found[id(run)] = _one(run, others, group)
+    return [found[id(run)] for run in targets]
+
+
+def layout_key(run: Run) -> Key:
+    """What makes two runs the same layout: shape, parallel sizes, micro batch and what changes memory."""
+    layout = run.layout
+    return (
+        replace(run.model, heads=1, kv_heads=1, head_size=1),
+        run.seq_length,
+        layout.tensor_parallel,
+        layout.pipeline_parallel,
+        layout.context_parallel,
+        layout.data_parallel,
+        layout.micro_batch_size,
+        layout.zero_stage,
+        layout.recompute,
+        layout.sequence_parallel,
+        layout.flash_attention,
+    )
+
+
+def _one(run: Run, others: Sequence[tuple[float, float]], group: str) -> MemoryEstimate:
+    constants = calibration.load(run.node, group)
+    if len(others) >= FEWEST_FIGURES:
+        fitted = fit_cluster([m for m, _ in others], [p for _, p in others])
+        constants = replace(
+            constants,
+            memory={**constants.memory, _CONSTANT: fitted.cluster_gib},
+            memory_error=fitted.error,
+            memory_rows=fitted.rows,
+        )
+    return memory.estimate(run.model, run.node, run.trainer, run.layout, run.seq_length, constants)
+
+
+def _without_constant(constants: Calibration) -> Calibration:
+    kept = {k: v for k, v in constants.memory.items() if not k.endswith(_CONSTANT)}
+    return replace(constants, memory=kept)
+
+
+def _predict(runs: Sequence[Run], constants_of: Callable[[Node], Calibration]) -> list[MemoryEstimate]:
+    """Memory of each run; runs that share a model and trainer go as one batch."""
+    batches: dict[tuple[ModelShape, Node, Trainer, int, Fusions], list[Run]] = {}
+    for run in runs:
+        key = (run.model, run.node, run.trainer, run.seq_length, run.layout.fusions)
+        batches.setdefault(key, []).append(run)
+    found: dict[int, MemoryEstimate] = {}
+    for (model, node, trainer, seq_length, _), same in batches.items():
+        batch = LayoutBatch.of([run.layout for run in same])
+        many = memory.estimate_many(model, node, trainer, batch, seq_length, constants_of(node))
+        found.update({id(run): one for run, one in zip(same, many)})
+    return [found[id(run)] for run in runs]

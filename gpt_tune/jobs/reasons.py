@@ -74,6 +74,7 @@ _TABLE: tuple[tuple[str, str, Starts, str], ...] = (
      "A node or its prolog is broken: exclude that node, then scontrol release JOBID"),
     (r"JobArrayTaskLimit", "the array's own limit of tasks at once is reached", "yes", ""),
     (r"PartitionDown|PartitionInactive", "the partition is switched off", "no", "Use another partition."),
+    (r"starting", "it is being started", "yes", ""),
     (r"Prolog", "its nodes are being prepared", "yes", ""),
     (r"Cleaning", "the rest of its earlier run is being cleaned up", "yes", ""),
     (r"Licenses", "it waits for licences", "yes", ""),

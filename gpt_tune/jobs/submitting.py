@@ -12,7 +12,7 @@ from typing import Any
 
 from gpt_tune import rendering, toml
 from gpt_tune.errors import UserError
-from gpt_tune.jobs import clock, reconciling, states
+from gpt_tune.jobs import clock, reconciling, refreshing, states
 from gpt_tune.jsonable import as_json
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.profiles.build import to_dict
@@ -47,12 +47,15 @@ def submit(
         ledger.update(record.run_id, reason=reconciling.LOST_REASON)
         raise
     try:
-        return states.accepted(record, job_id, scheduler, ledger)
+        record = states.accepted(record, job_id, scheduler, ledger)
     except UserError as error:
         raise UserError(
             f"Job {job_id} is submitted, but this could not be written down: {error.message}",
             f"{error.hint} Do not submit it again: `gpt-tune jobs` finds it by its run folder.",
         ) from error
+    if scheduler.kind == "local":  # it runs by now, and asking costs nobody anything
+        refreshing.update([record], scheduler, ledger)
+    return ledger.get(record.run_id)
 
 
 def intent(spec: JobSpec, rendered: Rendered, scheduler: Scheduler, tags: tuple[str, ...] = ()) -> RunRecord:

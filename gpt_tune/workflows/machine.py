@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gpt_tune.hardware import catalogue
 from gpt_tune.hardware.parts import Node
 from gpt_tune.hardware.sizes import nodes_of
-from gpt_tune.jobs.prepare import choose_group, choose_partition
+from gpt_tune.jobs.preparing import choose_group, choose_partition
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
 

@@ -11,7 +11,7 @@ import pytest
 
 from gpt_tune import jobs, resources
 from gpt_tune.errors import EXIT_USAGE, UserError
-from gpt_tune.jobs.prepare import new_run_id
+from gpt_tune.jobs.preparing import new_run_id
 from gpt_tune.profiles.schema import Profile, Resources, Site
 from gpt_tune.recipes.base import JobSpec
 from gpt_tune.schedulers.base import Cluster

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +37,9 @@ def test_the_whole_way(scheduler: Scheduler, ledger: Ledger, tmp_path: Path) -> 
     spec = prepared(scheduler, tmp_path / "runs")
     record = jobs.submit(spec, rendered(spec), scheduler, ledger, tags=("trial",))
     assert record.job_id is not None
-    assert (record.phase, record.state, record.name) == ("submitted", "PENDING", "trial")
+    assert record.name == "trial"
+    assert record.phase in ("submitted", "ended")
+    assert record.state == "PENDING" or scheduler.kind == "local"  # which has started it by now
     assert (record.plan, record.prediction and record.prediction["step_seconds"]) == (None, 1.5)
     assert 'recipe = "smoke"' in record.profile
     (log,) = jobs.resolved_log_paths(record)
@@ -190,6 +194,17 @@ def test_a_site_that_rewrites_comments(
     monkeypatch.setattr(scheduler, "submit", rewritten)
     record = jobs.submit(spec, rendered(spec, "true", "--hold"), scheduler, ledger)
     assert record.job_id == slurm.run("squeue", "-h", "-o", "%i")
+
+
+def test_a_local_job_runs_when_submit_returns(ledger: Ledger, tmp_path: Path) -> None:
+    spec = prepared(Local(), tmp_path / "runs")
+    assert jobs.submit(spec, rendered(spec, "sleep 600"), Local(), ledger).state == "RUNNING"
+
+
+def test_looking_at_jobs_does_not_load_what_makes_them() -> None:
+    code = "import sys, gpt_tune.jobs, gpt_tune.clusters; print([m for m in ('numpy', 'jinja2') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_nobody_looks_for_what_is_still_being_submitted(

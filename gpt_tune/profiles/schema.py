@@ -120,7 +120,12 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a cluster needs to know once. run_root: shared folder that holds run folders (required on Slurm)."""
+    """What a cluster needs to know once. run_root: shared folder that holds run folders (required on Slurm).
+
+    ssh: the login node for a cluster that is not reached from this machine: `user@host`, an alias of
+    ~/.ssh/config, or `ssh://user@host:port`. way: force Slurm's commands ("cli") or pyslurm ("api").
+    exclude_reasons: why and since when a node of exclude_nodes is left out.
+    """
 
     cluster: str = ""
     scheduler: Literal["", "slurm", "local"] = ""
@@ -133,6 +138,9 @@ class Site:
     network_profile: str = ""  # "", "none", "efa", "infiniband"
     group: str = ""  # share run folders with this Unix group
     exclude_nodes: tuple[str, ...] = ()
+    exclude_reasons: dict[str, str] = field(default_factory=dict)
+    ssh: str = ""
+    way: Literal["", "cli", "api"] = ""
     extra_sbatch: tuple[str, ...] = ()
     environment: Environment = field(default_factory=Environment)
 

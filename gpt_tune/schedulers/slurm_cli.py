@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,8 +42,22 @@ class SlurmCli:
     def cluster(self) -> str:
         """Its ClusterName: from the configuration file where there is one, so that no controller is needed."""
         if not self._name:
-            self._name = configured_name() or self._asked_name()
+            self._name = self._configured_name() or self._asked_name()
         return self._name
+
+    # What differs where the commands run on another machine.
+    def _configured_name(self) -> str | None:
+        return configured_name()
+
+    def _user(self) -> str:
+        return user_name()
+
+    def _own_variables(self) -> Mapping[str, str]:
+        """The variables that the user's own defaults for sbatch stand in."""
+        return os.environ
+
+    def _sacct_time(self, stamp: str) -> str:
+        return slurm_words.local_iso(stamp)
 
     def _asked_name(self) -> str:
         self.check_reachable()
@@ -100,7 +114,9 @@ class SlurmCli:
         self.calls += 1
         try:
             done = self.commands.run(
-                _sbatch(request, self.files), _SUBMIT_SECONDS, _environment(request, self.files)
+                _sbatch(request, self.files),
+                _SUBMIT_SECONDS,
+                _environment(request, self.files, self._own_variables()),
             )
         except Unreachable as error:
             raise SubmitUnknown(
@@ -122,11 +138,11 @@ class SlurmCli:
         wanted = {i for i in job_ids if _JOB_ID.fullmatch(i)}
         if not wanted:
             return {}
-        found = self._squeue(slurm_jobs.squeue_arguments(user_name(), sorted(wanted)))
+        found = self._squeue(slurm_jobs.squeue_arguments(self._user(), sorted(wanted)))
         return slurm_jobs.by_id(found, wanted)
 
     def my_jobs(self) -> list[JobStatus]:
-        return self._squeue(slurm_jobs.squeue_arguments(user_name()))
+        return self._squeue(slurm_jobs.squeue_arguments(self._user()))
 
     def _squeue(self, argv: Sequence[str]) -> list[JobStatus]:
         self.calls += 1
@@ -141,7 +157,7 @@ class SlurmCli:
             return {}
         self.calls += 1
         done = self.commands.run(
-            slurm_jobs.sacct_arguments(user_name(), sorted(job_ids), slurm_words.local_iso(since)),
+            slurm_jobs.sacct_arguments(self._user(), sorted(job_ids), self._sacct_time(since)),
             _SACCT_SECONDS,
         )
         if done.returncode != 0:
@@ -181,14 +197,14 @@ def _sbatch(request: SubmitRequest, files: Files) -> list[str]:
     ]  # fmt: skip
 
 
-def _environment(request: SubmitRequest, files: Files) -> dict[str, str]:
+def _environment(request: SubmitRequest, files: Files, own: Mapping[str, str]) -> dict[str, str]:
     """The job's variables, and those SBATCH_* defaults of the user that the script leaves open.
 
     sbatch lets SBATCH_PARTITION win over the script's --partition, so what was planned would not be what runs.
     """
     set_by_script = sbatch_lines.options(files.read(request.script))
     defaults = {
-        k: v for k, v in os.environ.items()
+        k: v for k, v in own.items()
         if k.startswith("SBATCH_") and sbatch_lines.option_of_variable(k) not in set_by_script
     }  # fmt: skip
     return {**defaults, **request.environment}

@@ -55,12 +55,9 @@ def prepare(
     request = _question(profile, full_site, found)
     chosen = plan or _best_plan(request)
     settled = _settled(profile, found, machine, full_site)
-    if needs_plan(profile.recipe) and not settled.trainer.path:
-        warnings += (
-            f"No {profile.recipe} checkout is known: set trainer.path, or the job stops at its start.",
-        )
     spec = jobs.prepare(settled, full_site, found, chosen, scheduler=scheduler, run_dir=run_dir)
     rendered = recipes.render(spec)
+    warnings += tuple(str(w) for w in rendered.summary.get("warnings", ()))
     return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(profile, request, chosen))
 
 

@@ -39,7 +39,7 @@ def prepare_anywhere(profile: Profile, run_dir: str) -> Launch:
     note = (
         f"{profile.cluster or 'This machine'} cannot be asked from here: rendered as a Slurm job for {where}."
     )
-    return replace(ready, warnings=(note,))
+    return replace(ready, warnings=(note, *ready.warnings))
 
 
 def _may_be_elsewhere(profile: Profile, error: UserError) -> bool:

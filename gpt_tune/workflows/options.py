@@ -35,7 +35,7 @@ def _literals(key: str) -> tuple[Option, ...]:
         hint = next(a for a in get_args(hint) if a is not type(None))
     if get_origin(hint) is not Literal:
         return ()
-    return tuple(Option(str(a), str(a) or "the trainer's own") for a in get_args(hint))
+    return tuple(Option(str(a), str(a) or "automatic") for a in get_args(hint))
 
 
 def _clusters(draft: Draft) -> tuple[Option, ...]:

@@ -166,3 +166,59 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     file.write_text("")
     assert doctor._write_trouble(file / "below") == "it is no folder"
     assert doctor._write_trouble(tmp_path / "new" / "deep") == ""
+
+
+# Two runs of the 1.3B model on one H200 (micro batches 4 and 2, ZeRO-1), and one that ran out of memory.
+RUNS = """id,series,source,framework,gpu,gpu_mem_gb,gpus,hidden,layers,heads,kv_heads,ffn,seq_length,vocab,\
+tensor_parallel,pipeline_parallel,virtual_pipeline,context_parallel,expert_parallel,data_parallel,sequence_parallel,\
+zero_stage,micro_batch_size,global_batch_size,recompute,precision,step_seconds,step_is_derived,memory_gb,memory_kind,\
+oom,notes,colour
+a,one,own,Megatron-DeepSpeed,H200,141,1,2048,24,16,16,8192,2048,50304,1,1,1,1,1,1,0,1,4,4,none,bf16,0.29,0,46,device,0,,red
+b,one,own,Megatron-DeepSpeed,H200,141,1,2048,24,16,16,8192,2048,50304,1,1,1,1,1,1,0,1,2,2,none,bf16,0.16,0,36,device,0,,
+c,two,own,Megatron-DeepSpeed,H200,141,1,8192,40,64,64,32768,2048,50304,1,1,1,1,1,1,0,0,4,4,none,bf16,,0,,,1,,
+"""
+
+
+def test_validate(gpt_tune: Run, tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs.csv", tmp_path / "out.csv"
+    runs.write_text(RUNS)
+    done = gpt_tune("validate", runs, "--csv", out, "--json")
+    assert done.code == 0, done.err
+    data = done.json
+    assert {"schema", "rows", "skipped", "fitted_rows", "memory", "time", "oom", "per_series"} <= set(data)
+    assert (data["schema"], data["rows"], data["fitted_rows"]) == ("gpt-tune/validate/1", 3, 0)
+    assert {"rows", "mape", "median", "worst", "covered_90"} <= set(data["time"])
+    assert data["time"]["mape"] < 0.25
+    assert (data["oom"]["rows"], data["oom"]["caught"]) == (1, 1)
+    assert done.err.count("colour") == 1, "a column that is ignored is named once"
+    assert len(out.read_text().splitlines()) == 4
+    assert "step time" in gpt_tune("validate", runs).out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("id,series\na,b\n", "hidden"), ("", ""), (RUNS.replace("H200", "H2000"), "")],
+)
+def test_validate_of_a_bad_file(gpt_tune: Run, tmp_path: Path, text: str, words: str) -> None:
+    runs = tmp_path / "runs.csv"
+    runs.write_text(text)
+    done = gpt_tune("validate", runs, "--json")
+    assert done.code in (0, 2)
+    if done.code == 2:
+        assert words in str(done.error)
+    else:
+        assert len(done.json["skipped"]) == 3, "runs that cannot be predicted are named with the reason"
+
+
+def test_validate_without_a_file(gpt_tune: Run, tmp_path: Path) -> None:
+    assert gpt_tune("validate", "nowhere.csv", "--json").error["code"] == 2
+    runs = tmp_path / "runs.csv"
+    runs.write_text(RUNS)
+    assert gpt_tune("validate", runs, "--fit", "nowhere.csv", "--json").error["code"] == 2
+    assert gpt_tune("validate", runs, "--csv", tmp_path / "no" / "out.csv", "--json").error["code"] == 2
+
+
+def test_a_site_reached_by_ssh(gpt_tune: Run) -> None:
+    done = gpt_tune("site", "far", "--set", "ssh=me@login.far", "--set", "run_root=/scratch/me", "--json")
+    assert (done.code, done.json["site"][0]["ssh"]) == (0, "me@login.far")
+    assert gpt_tune("site", "far2", "--set", "run_root=/scratch/me", "--json").error["code"] == 2

@@ -24,7 +24,7 @@ SCHEMA = "gpt-tune/site/1"
 @click.option("--save", "keep", is_flag=True, help="Keep what was guessed.")
 @json_option
 def command(name: str | None, changes: tuple[str, ...], keep: bool, as_json: bool) -> int:
-    site, known = _site(name)
+    site, known = _site(name, any(c.removeprefix("site.").startswith("ssh=") for c in changes))
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals:
@@ -50,8 +50,11 @@ def command(name: str | None, changes: tuple[str, ...], keep: bool, as_json: boo
     return 0
 
 
-def _site(name: str | None) -> tuple[Site, bool]:
-    """The kept site of a cluster, or a guess from looking at it. Without a name: the cluster found here."""
+def _site(name: str | None, elsewhere: bool) -> tuple[Site, bool]:
+    """The kept site of a cluster, or a guess from looking at it. Without a name: the cluster found here.
+
+    elsewhere: the cluster is about to be reached by ssh, so that it cannot be looked at yet.
+    """
     if name is None:
         from gpt_tune import clusters
 
@@ -61,6 +64,8 @@ def _site(name: str | None) -> tuple[Site, bool]:
     kept = sites.load(name)
     if kept is not None:
         return replace(kept, cluster=name), True
+    if elsewhere:
+        return Site(cluster=name, scheduler="slurm"), False
     from gpt_tune import clusters
 
     return sites.guess(clusters.discover(name)), False

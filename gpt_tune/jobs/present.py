@@ -87,6 +87,8 @@ def reason_text(record: RunRecord) -> str:
     if record.reason in _REASON_WORDS:
         words = _REASON_WORDS[record.reason]
         return f"{words} (exit code {record.exit_code})" if record.reason == "NonZeroExitCode" else words
+    if record.state == "CANCELLED" and record.cancel_requested:
+        return "you cancelled it"
     if match := re.fullmatch(r"CANCELLED by (\d+)", record.reason):
         return f"it was cancelled by {_user(int(match.group(1)))}"
     if record.state == "PENDING":

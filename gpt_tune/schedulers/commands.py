@@ -14,11 +14,11 @@ from gpt_tune.schedulers.base import Unreachable
 
 # Variables of these families change what a command prints or selects (SQUEUE_STATES, SINFO_PARTITION), or
 # describe an allocation that gpt-tune happens to run in (SLURM_MEM_PER_NODE is even refused by sbatch).
-_DROPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SALLOC_", "SRUN_", "SLURMD_",
+DROPPED = ("SLURM_", "SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCONTROL_", "SALLOC_", "SRUN_", "SLURMD_",
             "GPT_TUNE_JOB_", "GPT_TUNE_LOCAL")  # fmt: skip
 # Seconds since the epoch: Slurm's own format is local time without a zone.
-_READING = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
-_KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+READING = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class LocalCommands:
         self, argv: Sequence[str], timeout: float, job_variables: Mapping[str, str] | None = None
     ) -> Completed:
         environment = clean_environment(os.environ)
-        environment.update(_READING if job_variables is None else job_variables)
+        environment.update(READING if job_variables is None else job_variables)
         try:
             done = subprocess.run(
                 list(argv),
@@ -91,7 +91,7 @@ class LocalCommands:
 
 def clean_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """`variables` without those that bend output or describe another job."""
-    return {k: v for k, v in variables.items() if k in _KEPT or not k.startswith(_DROPPED)}
+    return {k: v for k, v in variables.items() if k in KEPT or not k.startswith(DROPPED)}
 
 
 def user_name() -> str:

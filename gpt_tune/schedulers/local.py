@@ -188,7 +188,7 @@ def _state(
         return "FAILED", "its processes vanished without an exit code (killed from outside)", None, None
     code = outcome["exit_code"]
     if outcome["cancelled"]:
-        return "CANCELLED", "cancelled here", None, outcome["ended_at"]
+        return "CANCELLED", "", None, outcome["ended_at"]
     if code == 0:
         return "COMPLETED", "", 0, outcome["ended_at"]
     return "FAILED", f"exit code {code}", code, outcome["ended_at"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gpt_tune.errors import UserError
 
-_HINTS = {
+HINTS = {
     errno.ENOSPC: "Free some space, or choose a run folder on another file system.",
     errno.EDQUOT: "Your quota is used up: delete something, or choose another run folder.",
     errno.EACCES: "Choose a folder that you may write to.",
@@ -31,7 +31,7 @@ def _in_words(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = _HINTS.get(error.errno or 0, "Check the path.")
+        hint = HINTS.get(error.errno or 0, "Check the path.")
         raise UserError(f"Cannot {action} {path}: {error.strerror or error}.", hint) from error
 
 

@@ -43,7 +43,7 @@ def test_pending_running_cancelled(slurm: SlurmCluster, ledger: Ledger, tmp_path
     cancelled = jobs.cancel(str(record.job_id), ledger)
     assert cancelled.cancel_requested
     done = refreshed_until(ledger, record.run_id, lambda r: not r.active)
-    assert done.state == "CANCELLED"
+    assert (done.state, jobs.reason_text(done)) == ("CANCELLED", "you cancelled it")
     assert slurm.run("squeue", "-h") == ""
     assert jobs.cancel(record.run_id, ledger) == done  # again: nothing to do
 

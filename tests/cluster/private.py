@@ -83,10 +83,16 @@ class SlurmCluster:
 
     def cancel_all(self) -> None:
         """End every job, and wait until the nodes are free of them."""
-        if not self.run("squeue", "-h", "-o", "%i"):
-            return
-        self.run("scancel", "-u", config.user_name())
-        processes.wait_until(lambda: not self.run("squeue", "-h", "-o", "%i"), 20, "the end of all jobs")
+        if self.run("squeue", "-h", "-o", "%i"):
+            self.run("scancel", "-u", config.user_name())
+        processes.wait_until(self._is_quiet, 30, "the end of all jobs")
+
+    def _is_quiet(self) -> bool:
+        """No job, and no node still tidying up after one."""
+        states = self.run("sinfo", "-h", "-o", "%T").split()
+        return not self.run("squeue", "-h", "-o", "%i") and not any(
+            s.startswith(("alloc", "mix", "comp")) for s in states
+        )
 
     # -- the controller, for tests of its absence -------------------------------------------------
     @property

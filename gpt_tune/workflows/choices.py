@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpt_tune import clusters, toml
+from gpt_tune import clusters, recipes, toml
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.ledger import RunRecord
 from gpt_tune.models import catalogue as models
@@ -241,8 +241,19 @@ def _meaning_problems(draft: Draft) -> list[Problem]:
     try:
         models.get(draft.profile.model.id)
     except UserError as error:
-        found.append(Problem("model", "model.id", str(error)))
-    return found
+        return [*found, Problem("model", "model.id", str(error))]
+    return found + _recipe_problems(draft)
+
+
+def _recipe_problems(draft: Draft) -> list[Problem]:
+    """What the chosen job itself cannot run, at the question that the sentence names."""
+    if draft.recipe not in recipes.names():
+        return []
+    asked = [spec.key for spec in SPECS["training"] if spec.when(draft)]
+    return [
+        Problem("training", next((key for key in asked if key in sentence), "recipe"), sentence)
+        for sentence in recipes.get(draft.recipe).problems(draft.profile)
+    ]
 
 
 def plan_request(draft: Draft, top: int = 10) -> PlanRequest:

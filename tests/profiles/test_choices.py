@@ -304,6 +304,13 @@ def test_the_trainer_is_found_where_people_put_it(tmp_path: Path, monkeypatch: p
     assert value(choices.put(draft, "trainer.path", "/mine"), "trainer.path") == "/mine"
 
 
+def test_what_the_job_itself_cannot_run_is_a_problem_at_its_question() -> None:
+    draft = choices.put(local(), "recipe", "custom")
+    (problem,) = choices.problems(draft)
+    assert (problem.step, problem.key) == ("training", "custom.script")
+    assert choices.problems(choices.put(draft, "custom.command", "echo hello")) == []
+
+
 def test_a_silent_slurm_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clusters, "available", lambda: ["local"])
     monkeypatch.setattr(clusters, "silent", lambda: {"dev": SchedulerError("dev does not answer.")})

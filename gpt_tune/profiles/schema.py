@@ -94,6 +94,60 @@ class Custom:
 
 
 @dataclass(frozen=True, slots=True)
+class Finetune:
+    """Fine-tuning of published weights: recipes qlora and llama2-finetune. Source of numbers: the AWS QLoRA test case
+    (Qwen3-8B on medical-o1-reasoning-SFT), unless said otherwise. Tokens and passwords never stand here.
+
+    weights: a folder of Hugging Face weights or the name of a repository of them. data: a JSON, JSONL or parquet
+    file, or the name of a data set. Fields left "" are looked for under their usual names.
+    """
+
+    weights: str = ""
+    data: str = ""
+    data_config: str = ""  # a data set's configuration ("en")
+    data_split: str = "train"
+    prompt_field: str = ""
+    input_field: str = ""
+    reasoning_field: str = ""  # put between <think> tags before the answer
+    answer_field: str = ""
+    messages_field: str = ""  # a conversation: a list of {role, content}
+    system_prompt: str = ""
+    max_samples: int | None = None
+    validation_share: float = 0.05
+    # What follows is for qlora only; llama2-finetune takes its numbers from [training] and the plan.
+    strategy: Literal["auto", "ddp", "zero2", "zero3"] = "auto"
+    base_weights: Literal["nf4", "fp4", "16bit"] = "nf4"
+    double_quantisation: bool = True
+    lora_rank: int = 16
+    lora_alpha: int = 32
+    lora_dropout: float = 0.05
+    lora_targets: tuple[str, ...] = (
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+    )  # fmt: skip
+    micro_batch_size: int = 1
+    gradient_accumulation_steps: int = 4
+    epochs: float = 3.0
+    steps: int | None = None  # instead of epochs
+    learning_rate: float = 2e-4
+    lr_decay_style: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup_share: float = 0.03
+    weight_decay: float = 0.0
+    gradient_clipping: float = 0.3
+    optimizer: Literal["adamw", "adamw_8bit", "paged_adamw_8bit"] = "paged_adamw_8bit"
+    gradient_checkpointing: bool = True
+    group_by_length: bool = True
+    log_interval: int = 10
+    checkpoint_interval: int = 100
+    checkpoints_kept: int = 5
+    eval_interval: int = 100
+    patience: int = 3  # evaluations without progress before it stops; 0 never stops early
+    seed: int = 42
+    # llama2-finetune: which names the checkout's converter has for its options; auto reads its source in the job.
+    converter: Literal["auto", "origin-hf-ckpt-dir", "hf-ckpt-dir"] = "auto"
+    export: bool = False  # llama2-finetune: turn the last checkpoint back into Hugging Face weights
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerChoice:
     """Where the trainer's code is and which versions it has."""
 
@@ -161,4 +215,5 @@ class Profile:
     trainer: TrainerChoice = field(default_factory=TrainerChoice)
     smoke: Smoke = field(default_factory=Smoke)
     custom: Custom = field(default_factory=Custom)
+    finetune: Finetune = field(default_factory=Finetune)
     site: Site = field(default_factory=Site)  # what this profile overrides of the cluster's site

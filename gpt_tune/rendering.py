@@ -16,6 +16,7 @@ from gpt_tune.resources import data_dir
 
 LOG_FOLDER = "logs"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\u0085\u2028\u2029]")
+_ASCII_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Slurm 22.05 refuses an option of 1500 characters ("parameter too long"); its limits differ by option.
 _LONGEST_SBATCH = 1000
@@ -40,7 +41,7 @@ class Writer(Protocol):
 
 
 def quote(value: object) -> str:
-    """A value as one shell word. UserError for what no argument can hold: a NUL byte, a lone surrogate."""
+    """A value as one shell word on one line. UserError for what no argument can hold: NUL, a lone surrogate."""
     text = str(value)
     if "\0" in text:
         raise UserError(f"A value holds a NUL byte: {text[:40]!r}.", "Remove it.")
@@ -48,7 +49,11 @@ def quote(value: object) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise UserError(f"A value is not valid Unicode: {text[:40]!r}.", "Type it again.") from error
-    return shlex.quote(text)
+    if not _ASCII_CONTROL.search(text):
+        return shlex.quote(text)
+    # $'...' keeps line breaks out of the script, where a line of text could pass for one of the script's own.
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "$'" + _ASCII_CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", escaped) + "'"
 
 
 def single_line(value: str, what: str) -> str:

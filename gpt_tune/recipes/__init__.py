@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from gpt_tune.errors import unknown_name
 from gpt_tune.recipes.base import JobSpec, Recipe, Rendered
+from gpt_tune.recipes.custom import CustomRecipe
 from gpt_tune.recipes.megatron_deepspeed import MegatronDeepSpeedRecipe
 from gpt_tune.recipes.smoke import SmokeRecipe
 
-_ALL: tuple[Recipe, ...] = (MegatronDeepSpeedRecipe(), SmokeRecipe())
+_ALL: tuple[Recipe, ...] = (MegatronDeepSpeedRecipe(), SmokeRecipe(), CustomRecipe())
 _RECIPES = {r.name: r for r in _ALL}
 
 

@@ -77,5 +77,7 @@ def repair_when(model: ModelShape) -> str:
     """Shell arithmetic that is true when a run meets a defect of the trainer (templates: repaired.py)."""
     if model.kv_heads != model.heads:
         return "1"
-    unfused = "FLASH_ATTENTION == 0 && MICRO_BATCH_SIZE > 1"
-    return f"CONTEXT_PARALLEL == 1 || ({unfused})" if model.positions == "rotary" else unfused
+    conditions = ["FUSE_SOFTMAX == 1", "(FLASH_ATTENTION == 0 && MICRO_BATCH_SIZE > 1)"]
+    if model.positions == "rotary":
+        conditions.insert(0, "CONTEXT_PARALLEL == 1")
+    return " || ".join(conditions)

@@ -39,7 +39,7 @@ def readme(
             ("ds_config.json", "DeepSpeed's configuration as planned; a job uses its own copy"),
             ("plan.json", "the plan"),
             ("make_data.py", "writes the synthetic tokens"),
-            ("repaired.py", "mends three defects of the public trainer, for the layouts that meet them"),
+            ("repaired.py", "mends four defects of the public trainer, for the layouts that meet them"),
             ("checkpoints/", "checkpoints, unless they go elsewhere; a new start continues from the newest"),
         ],
     )

@@ -134,8 +134,8 @@ def common_values(spec: JobSpec, also_mount: Iterable[str] = ()) -> dict[str, An
         raise UserError(problems[0], "Change the site's environment.")
     for text in (environment.image, environment.path, *environment.modules):
         rendering.single_line(text, "The environment")
-    bound = ",".join(mounts(spec, also_mount))
     pyxis, apptainer = environment.kind == "pyxis", environment.kind == "apptainer"
+    bound = ",".join(mounts(spec, also_mount)) if pyxis or apptainer else ""
     prefix = ""
     if apptainer:
         words = ["apptainer", "exec", *(["--nv"] if spec.gpus else []), "--bind", bound, environment.image]

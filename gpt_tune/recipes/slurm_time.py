@@ -34,7 +34,7 @@ def seconds(limit: str) -> int | None:
             if total > 0:
                 return total
     raise UserError(
-        f"The time limit {limit!r} is not in Slurm's notation.",
+        f"The time limit {limit[:40]!r} is not in Slurm's notation.",
         "Write minutes (90), hours:minutes:seconds (1:30:00) or days-hours (2-12).",
     )
 

@@ -40,8 +40,11 @@ while true; do
   wait "$child" || code=$?
   ((woken)) || break
 done
-# Under Slurm, srun stops the other ranks when one fails; here the job's script does.
-if ((code != 0)) && [[ ${GPT_TUNE_LAUNCH:-} == direct ]]; then
-  kill -USR2 "$GPT_TUNE_JOB_PID" 2>/dev/null || true
+# bash 5.2 loses the code of a process that ends while a trap runs.
+((code >= 0)) || code=143
+trap '' TERM USR1
+if [[ -n ${GPT_TUNE_CODES:-} ]]; then
+  printf '%s\n' "$code" >"$GPT_TUNE_CODES/.$RANK"
+  mv -f -- "$GPT_TUNE_CODES/.$RANK" "$GPT_TUNE_CODES/$RANK"
 fi
 exit "$code"

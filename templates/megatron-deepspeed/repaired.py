@@ -1,4 +1,4 @@
-"""Run Megatron-DeepSpeed's pretrain_gpt.py with three defects of its public 2025 snapshot (4efb479) mended.
+"""Run Megatron-DeepSpeed's pretrain_gpt.py with four defects of its public 2025 snapshot (4efb479) mended.
 
     python repaired.py /path/to/Megatron-DeepSpeed/pretrain_gpt.py ARGUMENTS...
 
@@ -7,6 +7,7 @@ The job starts the trainer through this file only when its layout meets one of t
    `.to(device)`; without that engine they are taken for angles, so that queries and keys turn wrongly.
 2. Grouped-query attention: queries, keys and values are cut as thirds of a tensor that is not made of thirds.
 3. Attention without flash at a micro batch above 1: `.view()` of a tensor that is not contiguous.
+4. The fused softmax is always built for compute capability 7.0 too, which the compiler of CUDA 13 refuses.
 Nothing in the checkout is changed.
 """
 
@@ -96,6 +97,27 @@ def mend_attention(transformer):
     attention.__init__ = initialise
 
 
+def mend_kernels(extension, capability):
+    """Build the trainer's kernels for the GPU at hand only (defect 4). Other extensions are left alone."""
+    plain = extension.load
+
+    def load(*args, **kwargs):
+        flags = list(kwargs.get("extra_cuda_cflags") or [])
+        if "arch=compute_70,code=sm_70" in flags and capability is not None:
+            number = "".join(str(part) for part in capability)
+            kept = [f for f in flags if f != "-gencode" and not f.startswith("arch=compute_")]
+            kwargs["extra_cuda_cflags"] = [*kept, "-gencode", f"arch=compute_{number},code=sm_{number}"]
+        return plain(*args, **kwargs)
+
+    extension.load = load
+
+
+def capability_of_gpu():
+    """Compute capability of this process's GPU, or None."""
+    torch = importlib.import_module("torch")
+    return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit("usage: repaired.py /path/to/pretrain_gpt.py ARGUMENTS...")
@@ -106,6 +128,7 @@ def main():
         transformer = importlib.import_module("megatron.model.transformer")
         mend_rotary(importlib.import_module("megatron.model.rotary_pos_embedding"), transformer)
         mend_attention(transformer)
+        mend_kernels(importlib.import_module("torch.utils.cpp_extension"), capability_of_gpu())
     except (ImportError, AttributeError) as error:
         print(
             f"repaired.py: this trainer is not the one it was made for ({error}); left as it is", flush=True

@@ -1,0 +1,137 @@
+"""The mended trainer start: arguments pass unchanged, and each repair does what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpt_tune.resources import data_dir
+
+PROGRAM = data_dir("templates") / "megatron-deepspeed" / "repaired.py"
+
+
+@pytest.fixture(scope="module")
+def repaired() -> Any:
+    spec = importlib.util.spec_from_file_location("repaired", PROGRAM)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_trainer_it_does_not_know_runs_unchanged(tmp_path: Path) -> None:
+    program = tmp_path / "check out" / "pretrain_gpt.py"
+    program.parent.mkdir()
+    (program.parent / "beside.py").write_text("name = 'found'")
+    program.write_text(
+        "import sys, json, beside\nprint(json.dumps([sys.argv, __name__, beside.name]))\nsys.exit(7)\n"
+    )
+    words = ["--a", "b c", "$(x)", "", "new\nline", "ü"]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(program), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 7
+    note, line = done.stdout.splitlines()
+    assert "not the one it was made for" in note
+    assert json.loads(line) == [[str(program), *words], "__main__", "found"]
+
+
+def test_without_a_program_it_says_how_to_use_it() -> None:
+    done = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("usage: repaired.py")
+
+
+class Tensor:
+    """What the cut needs of a tensor: shape, split, contiguous."""
+
+    def __init__(self, columns: list[str], lead: tuple[int, int] = (5, 2)) -> None:
+        self.columns, self.shape = columns, (*lead, len(columns))
+
+    def split(self, sizes: list[int], dim: int) -> list[Tensor]:
+        assert dim == -1
+        assert sum(sizes) == len(self.columns)
+        parts, start = [], 0
+        for size in sizes:
+            parts.append(Tensor(self.columns[start : start + size]))
+            start += size
+        return parts
+
+    def contiguous(self) -> Tensor:
+        return Tensor(self.columns)
+
+
+@pytest.mark.parametrize(("heads", "groups"), [(4, 1), (4, 2), (8, 8)])
+def test_queries_keys_and_values_are_cut_by_heads(repaired: Any, heads: int, groups: int) -> None:
+    """The trainer takes [:, :, :w], [:, :, w:w+w] and [:, :, w+w:] with w a third of the last size."""
+    kv = heads // groups
+    columns = [f"q{i}" for i in range(heads)] + [f"k{i}" for i in range(kv)] + [f"v{i}" for i in range(kv)]
+    cut = repaired.Cut(Tensor(columns), [heads, kv, kv])
+    assert cut.shape[:2] == (5, 2)
+    w = cut.shape[-1] // 3
+    everything = slice(None)
+    assert cut[everything, everything, :w].columns == columns[:heads]
+    assert cut[everything, everything, w : w + w].columns == columns[heads : heads + kv]
+    assert cut[everything, everything, w + w :].columns == columns[heads + kv :]
+    with pytest.raises(IndexError):
+        cut[everything, everything, :2]
+
+
+def test_the_angles_travel_like_a_tensor_and_are_stored_as_a_list(repaired: Any) -> None:
+    import pickle
+
+    class Part:
+        def to(self, place: str) -> str:
+            return place
+
+    assert repaired.Pair([Part(), Part()]).to("gpu") == ["gpu", "gpu"]
+    assert type(pickle.loads(pickle.dumps(repaired.Pair([1, 2])))) is list
+
+
+def test_kernels_are_built_for_the_gpu_at_hand(repaired: Any) -> None:
+    seen: list[dict[str, Any]] = []
+    extension = types.SimpleNamespace(load=lambda **kwargs: seen.append(kwargs))
+    repaired.mend_kernels(extension, (9, 0))
+    theirs = ["-O3", "-gencode", "arch=compute_70,code=sm_70", "--use_fast_math", "-U__CUDA", "-gencode",
+              "arch=compute_80,code=sm_80"]  # fmt: skip
+    extension.load(name="softmax", extra_cuda_cflags=theirs)
+    assert seen[0]["extra_cuda_cflags"] == [
+        "-O3", "--use_fast_math", "-U__CUDA", "-gencode", "arch=compute_90,code=sm_90",
+    ]  # fmt: skip
+    extension.load(name="other", extra_cuda_cflags=["-gencode", "arch=compute_80,code=sm_80"])
+    assert seen[1]["extra_cuda_cflags"] == ["-gencode", "arch=compute_80,code=sm_80"]
+
+
+def test_rotary_turns_by_position_times_frequency(repaired: Any) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed here")
+
+    class RotaryEmbedding:
+        inv_freq = 1.0 / (10000 ** (torch.arange(0, 8, 2).float() / 8))
+
+        def forward(self, length: int) -> list[Any]:
+            return [torch.ones(length), torch.zeros(length)]
+
+    transformer = types.SimpleNamespace(apply_rotary_pos_emb=None)
+    repaired.mend_rotary(types.SimpleNamespace(RotaryEmbedding=RotaryEmbedding), transformer)
+    pair = RotaryEmbedding().forward(6)
+    assert isinstance(pair, list)
+    assert len(pair) == 2
+    x = torch.randn(6, 2, 3, 12, dtype=torch.float64)
+    turned = transformer.apply_rotary_pos_emb(x, pair)
+    assert torch.equal(turned[..., 8:], x[..., 8:])  # beyond the rotary size nothing turns
+    for position in range(6):
+        for i, frequency in enumerate(RotaryEmbedding.inv_freq.tolist()):
+            before = torch.complex(x[position, ..., i], x[position, ..., i + 4])
+            angle = torch.tensor(complex(math.cos(position * frequency), math.sin(position * frequency)))
+            after = before * angle
+            assert torch.allclose(turned[position, ..., i], after.real, atol=1e-6)
+            assert torch.allclose(turned[position, ..., i + 4], after.imag, atol=1e-6)

@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from gpt_tune.errors import SchedulerError, UserError, unknown_name
+from gpt_tune.profiles import sites
+from gpt_tune.profiles.schema import Site
 from gpt_tune.schedulers.base import Cluster, Scheduler, Unreachable
 from gpt_tune.schedulers.local import Local
 from gpt_tune.schedulers.slurm_cli import SlurmCli, configured_name
 
 LOCAL = "local"
+# A login node that does not answer takes a while to say so: it is not asked again at once.
+_AWAY_SECONDS = 20.0
+_away: dict[str, tuple[float, SchedulerError]] = {}
 
 
 def available() -> list[str]:
-    """Names of the clusters that answer now: Slurm's first, this machine (`local`) always."""
-    name, problem = _slurm()
-    return [name, LOCAL] if name and problem is None else [LOCAL]
+    """Names of the clusters that answer now: Slurm's first, those behind ssh, this machine (`local`) always."""
+    answers = _ask_all()
+    return [*(name for name, problem in answers if problem is None), LOCAL]
 
 
 def silent() -> dict[str, SchedulerError]:
-    """Clusters that this machine belongs to and that do not answer now, with what to tell the user."""
-    name, problem = _slurm()
-    return {name or "slurm": problem} if isinstance(problem, Unreachable) else {}
+    """Clusters that this machine belongs to or logs in to and that do not answer now, with what to tell the user."""
+    return {name: problem for name, problem in _ask_all() if problem is not None}
 
 
 def connect(name: str | None = None) -> Scheduler:
-    """The scheduler of a cluster; without a name Slurm's where it is set up, else this machine.
+    """The scheduler of a cluster; without a name Slurm's where it is set up, else the only one behind ssh,
+    else this machine.
 
     Makes no controller call when the cluster's name stands in slurm.conf, so that a cluster whose controller
     is down can still be connected to.
     """
     if name == LOCAL:
         return Local()
+    behind_ssh = _behind_ssh()
+    if name in behind_ssh:
+        return _over_ssh(name, behind_ssh[name])
     if shutil.which("sinfo") is None:
         if not name:
-            return Local()
+            return _only(behind_ssh) or Local()
+        if behind_ssh:
+            raise unknown_name("cluster", name, [*behind_ssh, LOCAL])
         raise UserError(
             f"There is no cluster {name!r} here: Slurm is not installed on this machine.",
-            "Run gpt-tune on the cluster's login node, or use `local`.",
+            "Run gpt-tune on the cluster's login node, or log in to it from here: "
+            f"gpt-tune site {name} --set ssh=user@login-node",
         )
     scheduler = SlurmCli()
     try:
@@ -47,10 +62,10 @@ def connect(name: str | None = None) -> Scheduler:
     except SchedulerError:  # Slurm's commands are here, but this machine belongs to no cluster
         slurm = ""
     if not name:
-        return scheduler if slurm else Local()
+        return scheduler if slurm else _only(behind_ssh) or Local()
     if name == slurm:
         return scheduler
-    raise unknown_name("cluster", name, [slurm, LOCAL] if slurm else [LOCAL])
+    raise unknown_name("cluster", name, [*([slurm] if slurm else []), *behind_ssh, LOCAL])
 
 
 def discover(name: str | None = None) -> Cluster:
@@ -58,13 +73,67 @@ def discover(name: str | None = None) -> Cluster:
     return connect(name).discover()
 
 
-def _slurm() -> tuple[str | None, SchedulerError | None]:
-    """The Slurm cluster's name, where it is known, and why it cannot be used now."""
+def _ask_all() -> list[tuple[str, SchedulerError | None]]:
+    """Each cluster that may be used from here, and why it cannot be now. All are asked at once."""
+    behind_ssh = _behind_ssh()
+    asks: list[Callable[[], tuple[str, SchedulerError | None] | None]] = [_ask_slurm]
+    asks += [partial(_ask_ssh, name, site) for name, site in behind_ssh.items()]
+    if len(asks) == 1:
+        answers = [_ask_slurm()]
+    else:
+        with ThreadPoolExecutor(len(asks)) as pool:
+            answers = list(pool.map(lambda ask: ask(), asks))
+    return [a for a in answers if a is not None]
+
+
+def _ask_slurm() -> tuple[str, SchedulerError | None] | None:
+    """This machine's own cluster; None when it belongs to none."""
     if shutil.which("sinfo") is None:
-        return None, None
+        return None
     scheduler = SlurmCli()
     try:
         scheduler.check_reachable()
         return scheduler.cluster, None
+    except Unreachable as error:
+        return configured_name() or "slurm", error
+    except SchedulerError:
+        return None
+
+
+def _ask_ssh(name: str, site: Site) -> tuple[str, SchedulerError | None]:
+    until, known = _away.get(name, (0.0, None))
+    if known is not None and time.monotonic() < until:
+        return name, known
+    _away.pop(name, None)
+    try:
+        _over_ssh(name, site).check_reachable()
     except SchedulerError as error:
-        return configured_name(), error
+        _away[name] = (time.monotonic() + _AWAY_SECONDS, error)
+        return name, error
+    return name, None
+
+
+def _behind_ssh() -> dict[str, Site]:
+    """Clusters whose site names a login node."""
+    found = {}
+    for name in sites.names():
+        try:
+            site = sites.load(name)
+        except UserError:  # a damaged file shows where that site is used
+            continue
+        if site is not None and site.ssh:
+            found[name] = site
+    return found
+
+
+def _over_ssh(name: str, site: Site) -> Scheduler:
+    from gpt_tune.schedulers.ssh import Target
+    from gpt_tune.schedulers.ssh_slurm import SshSlurm
+
+    return SshSlurm(name, Target(site.ssh))
+
+
+def _only(behind_ssh: dict[str, Site]) -> Scheduler | None:
+    if len(behind_ssh) != 1:
+        return None
+    return next(_over_ssh(name, site) for name, site in behind_ssh.items())

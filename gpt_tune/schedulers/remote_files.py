@@ -173,6 +173,6 @@ def _reason(done: Completed) -> str:
     known = next((r for r in _REASONS if text.endswith(r)), None)
     if known is not None:
         return known
-    if re.search(r"no such file|nonexistent directory|cannot open", text, re.IGNORECASE):
+    if re.search(r"no such file|directory nonexistent|cannot open", text, re.IGNORECASE):
         return os.strerror(errno.ENOENT)
     return text.rpartition(": ")[2] if ": " in text and "invalid group" not in text else text

@@ -220,7 +220,8 @@ class Connection:
         # Without the line ssh would connect anew and ask: a proxy that fails keeps it from that.
         return [
             *program(), "-S", str(self._socket), "-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o",
-            "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "RemoteCommand=none", "-T", self.target.host, wrapped(script, nonce),
+            "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "RemoteCommand=none", "-T", self.target.host,
+            wrapped(script, nonce),
         ]  # fmt: skip
 
 

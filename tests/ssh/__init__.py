@@ -1,0 +1,1 @@
+"""Clusters reached through ssh, against a real sshd on loopback."""

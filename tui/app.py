@@ -168,6 +168,16 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         """Start the wizard with the choices of a run."""
         self.run_task("from-run", lambda: self.engine.draft_of_run(record), self.begin)
 
+    def begin_cured(self, record: RunRecord) -> None:
+        """Review a run again with the change that cures what ended it."""
+        self.run_task("cure", lambda: self.engine.cured_draft(record), self._cured)
+
+    def _cured(self, answer: tuple[Draft, tuple[str, ...]]) -> None:
+        draft, changes = answer
+        self.set_draft(draft, fresh=True)
+        self.open("review")
+        self.notify(f"Changed: {', '.join(changes)}. Nothing is submitted yet.", markup=False, timeout=10)
+
     def save_run(self, record: RunRecord) -> None:
         """Save a run's choices as a profile."""
         self.run_task("from-run", lambda: self.engine.draft_of_run(record), self.ask_profile_name)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tui.poller import Answer
 
 RUNS_SHOWN = 500
+SHARED_SECONDS = 10.0
 
 
 class Engine:
@@ -32,6 +33,8 @@ class Engine:
         "jobs": "gpt_tune.jobs",
         "clusters": "gpt_tune.clusters",
         "profiles": "gpt_tune.profiles.store",
+        "records": "gpt_tune.workflows.records",
+        "resubmit": "gpt_tune.workflows.resubmit",
     }
 
     def __init__(self) -> None:
@@ -60,19 +63,28 @@ class Engine:
 
     def draft_of_run(self, record: RunRecord) -> Draft:
         """A new draft with the choices of a run."""
-        profile = self.choices.from_profile_text(record.profile, record.name)
-        draft: Draft = self.choices.start(profile, base=record.name)
+        draft: Draft = self.choices.from_run(record)
         return draft
 
-    def ask_jobs(self, before: Sequence[RunRecord]) -> Answer:
-        """Bring open runs up to date: one batched call for each cluster that has any."""
+    def cured_draft(self, record: RunRecord) -> tuple[Draft, tuple[str, ...]]:
+        """A draft of a run with the change that cures what ended it, and that change in words."""
+        resubmission = self.resubmit.again(record, with_fix=True)
+        draft: Draft = self.choices.start(resubmission.profile, cluster=record.cluster, base=record.name)
+        name = self.choices.needs_cluster(draft)
+        return (self.choices.load_cluster(draft, name) if name else draft), resubmission.changes
+
+    def ask_jobs(self, before: Sequence[RunRecord], forced: bool) -> Answer:
+        """Bring open runs up to date: one batched call for each cluster that has any.
+
+        Unless forced, an answer that another gpt-tune of this user got just now is good enough.
+        """
         from tui.poller import Answer
 
         open_runs = self.ledger.runs(open_only=True)
         schedulers, error = self._schedulers_of({r.cluster for r in open_runs})
         calls = sum(s.calls for s in schedulers)
         if schedulers:
-            self.jobs.refresh(self.ledger, schedulers)
+            self.jobs.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else SHARED_SECONDS)
         failed = [p for p in (self.ledger.poll(s.cluster) for s in schedulers) if p.failures]
         records = self.runs()
         changed = [(r.run_id, r.state) for r in records] != [(r.run_id, r.state) for r in before]
@@ -95,20 +107,8 @@ class Engine:
         return found, error
 
     def watch_of(self, record: RunRecord, state_source: Callable[[], JobStatus | None]) -> Watch:
-        """The engine's view of one run, with its prediction."""
-        prediction = _prediction(self.watch, record)
-        peak = (record.prediction or {}).get("peak_tflops")
-        paths = self.jobs.resolved_log_paths(record)
-        watch: Watch = self.watch.Watch(
-            paths,
-            prediction,
-            _shape(record),
-            record.gpus or None,
-            state_source,
-            peak_tflops=peak,
-            run_id=record.run_id,
-            state_seconds=0.0,
-        )
+        """The engine's view of one run, with its prediction; states come from the app's poller."""
+        watch: Watch = self.records.watch_of(record, state_source)
         return watch
 
     def cluster_words(self, name: str) -> str:
@@ -120,53 +120,3 @@ class Engine:
         local = cluster.scheduler == "local"
         version = "this machine" if local else f"{cluster.scheduler.capitalize()} {cluster.version}"
         return f"{version}: {', '.join(words) if words else 'no GPUs'}"
-
-
-def status_of(record: RunRecord) -> JobStatus:
-    """What the poller last heard of a run, in the scheduler's shape."""
-    from gpt_tune.schedulers.base import JobStatus
-
-    return JobStatus(
-        job_id=record.job_id or "",
-        name=record.name,
-        state=record.state,
-        reason=record.reason,
-        nodes=record.nodes,
-        node_list=record.node_list,
-        gpus=record.gpus,
-        partition=record.partition,
-        submitted_at=record.submitted_at,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-        exit_code=record.exit_code,
-    )
-
-
-def _prediction(watch: Any, record: RunRecord) -> Any:
-    if record.plan:
-        return watch.Prediction.from_plan(record.plan)
-    said = record.prediction or {}
-
-    def ms(key: str) -> float | None:
-        value = said.get(key)
-        return None if value is None else value * 1000.0
-
-    return watch.Prediction(
-        ms("step_seconds"),
-        ms("step_low"),
-        ms("step_high"),
-        said.get("model_tflops"),
-        None,
-        said.get("memory_gib"),
-    )
-
-
-def _shape(record: RunRecord) -> Any:
-    from gpt_tune import strict
-    from gpt_tune.errors import UserError
-    from gpt_tune.models.shape import ModelShape
-
-    try:
-        return strict.from_dict(ModelShape, record.shape, "the ledger") if record.shape else None
-    except UserError:
-        return None  # written by another version: figures that need the shape stay unknown

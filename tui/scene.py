@@ -28,7 +28,8 @@ CHART_SECONDS = 1.0  # between two pictures: a chart is 2 kB to a terminal, and 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The words of one moment. ended: nothing more will come. excerpt: the line of the first error."""
+    """The words of one moment. ended: nothing more will come. excerpt: the line of the first error.
+    cured: a setting is known that would have prevented it."""
 
     job: Sequence[Span] = ()
     note: Line = ()
@@ -36,6 +37,7 @@ class Scene:
     state: str = "UNKNOWN"
     ended: bool = False
     all_steps: bool = False
+    cured: bool = False
     excerpt: str = ""
     finding: str = ""
 
@@ -77,6 +79,7 @@ def take(watch: Watch, record: Any, columns: int, reason: str, redraw: bool, cam
 
 def chart_data(watch: Watch, update: WatchUpdate, columns: int) -> dict[str, ChartData]:
     """Every chart's data, reduced to at most `columns` points with their extremes kept."""
+
     from gpt_tune.logs.series import reduce
 
     expected = watch.prediction
@@ -86,8 +89,14 @@ def chart_data(watch: Watch, update: WatchUpdate, columns: int) -> dict[str, Cha
         x, y = watch.series(name)
         small = reduce(x, y, max(columns, 8))
         scale = 0.001 if name == "step_time_ms" and long else 1.0
+        at = small.x.tolist()
+        if len(at) > 1:
+            at[0], at[-1] = (
+                float(x[0]),
+                float(x[-1]),
+            )  # a column's middle would hide where the run begins and ends
         series = Series(
-            small.x.tolist(),
+            at,
             [v * scale for v in small.low.tolist()],
             [v * scale for v in small.high.tolist()],
         )
@@ -115,6 +124,7 @@ def scene_of(watch: Watch, update: WatchUpdate, record: Any, reason: str) -> Sce
         state=update.state,
         ended=update.ended or update.state in ENDED,
         all_steps=update.pace.iteration is not None and update.pace.iteration == update.pace.total_iterations,
+        cured=update.diagnosis.root_cause is not None and bool(update.diagnosis.root_cause.changes),
         excerpt=cause.excerpt if cause is not None else "",
         finding=cause.text if cause is not None else "",
     )
@@ -174,8 +184,7 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
     if last is not None and last.grad_norm is not None:
         parts.append(("grad norm", three(last.grad_norm)))
     if pace.slower_than_predicted is not None:
-        word = "slower" if pace.slower_than_predicted >= 0 else "faster"
-        parts.append(("pace", f"{percent_words(abs(pace.slower_than_predicted))} {word} than predicted"))
+        parts.append(("pace", _pace_words(pace.slower_than_predicted)))
     if pace.recent_model_tflops is not None:
         parts.append(("TFLOPS", three(pace.recent_model_tflops)))
     if pace.mfu is not None:
@@ -192,3 +201,10 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
     for label, words in parts:
         line += [(f"{label} ", "muted"), (words, ""), ("   ", "")]
     return line[:-1]
+
+
+def _pace_words(slower: float) -> str:
+    """`8 % slower than predicted`; within 1 % it is as predicted."""
+    if abs(slower) < 0.01:
+        return "as predicted"
+    return f"{percent_words(abs(slower))} {'slower' if slower > 0 else 'faster'} than predicted"

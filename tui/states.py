@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any
 
 from gpt_tune.words import seconds_words
 from tui.widgets.paint import Line
@@ -53,12 +52,3 @@ def _coarse(seconds: float) -> str:
         + " "
         + ("min" if seconds < 3570 else "h" if seconds < 48 * 3600 - 30 else "d")
     )
-
-
-def reason_words(record: Any) -> str:
-    """Why a run waits or ended, as far as the ledger knows."""
-    if record.reason and record.reason not in ("None", record.state):
-        return str(record.reason)
-    if record.exit_code not in (None, 0):
-        return f"exit code {record.exit_code}"
-    return ""

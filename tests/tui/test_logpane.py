@@ -25,6 +25,15 @@ async def test_follows_while_at_the_end() -> None:
         assert pane.unseen == 0
 
 
+async def test_following_stays_at_the_end_when_the_view_shrinks_or_grows() -> None:
+    app = Bare(pane := LogPane())
+    async with app.run_test(size=(60, 12)) as pilot:
+        pane.add(numbered(0, 100))
+        for rows in (8, 5, 20):
+            await pilot.resize_terminal(60, rows)
+            await until(pilot, lambda: "line 00099" in screen_text(app), f"the end at {rows} rows")
+
+
 async def test_scrolled_up_it_stays_and_counts_new_lines_then_f_goes_back() -> None:
     app = Bare(pane := LogPane())
     async with app.run_test(size=(60, 12)) as pilot:
@@ -72,6 +81,15 @@ async def test_search_shows_the_last_match_and_n_goes_round_upwards() -> None:
         await pilot.press("N")
         await until(pilot, lambda: "NCCL WARN first" in screen_text(app))
         assert pane.search("(unbalanced [regex") == 0
+
+
+async def test_padding_inside_a_line_is_squeezed_and_indents_stay() -> None:
+    app = Bare(pane := LogPane())
+    async with app.run_test(size=(60, 12)) as pilot:
+        pane.add([" iteration      120/    6141 | loss:     2.1", '    File "x.py", line 3'])
+        await until(pilot, lambda: " iteration 120/ 6141 | loss: 2.1" in screen_text(app))
+        assert '    File "x.py", line 3' in screen_text(app)
+        assert pane.lines[0] == " iteration      120/    6141 | loss:     2.1"
 
 
 async def test_going_to_a_line_that_is_no_longer_held_says_so() -> None:

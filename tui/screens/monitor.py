@@ -15,7 +15,6 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from gpt_tune.errors import UserError
-from tui.engine import status_of
 from tui.poller import newest
 from tui.scene import CHARTS, Camera, Scene, Shot, take
 from tui.screens.base import Page, trail
@@ -23,7 +22,7 @@ from tui.tasks import Tasks
 from tui.widgets.chart import Chart
 from tui.widgets.lines import Lines
 from tui.widgets.logpane import LogPane
-from tui.widgets.paint import Line
+from tui.widgets.paint import Line, squeeze
 from tui.widgets.plot import ChartData
 
 if TYPE_CHECKING:
@@ -59,6 +58,9 @@ class Monitor(Tasks, Page):
         Binding("slash", "find", "Find", key_display="/", tooltip="Find text in the log; n and N go on"),
         Binding("e", "first_error", "First error", tooltip="Jump to the first error in the log"),
         Binding("c", "cancel", "Cancel job", tooltip="Cancel the job, after a question"),
+        Binding(
+            "R", "resubmit", "Resubmit", tooltip="Review the same run again, with the cure where one is known"
+        ),
         Binding("s", "save", "Save", tooltip="Save this run's choices as a profile"),
         Binding("w", "panes", "Panes", tooltip="Show other charts, or only charts, or only the log"),
     ]
@@ -106,16 +108,21 @@ class Monitor(Tasks, Page):
         """Poll the files until the screen goes; one message a poll, none when nothing changed."""
         worker = get_current_worker()
         try:
+            status_of = self.tune.engine.records.status_of
             watch = self.tune.engine.watch_of(self.record, lambda: status_of(self.record))
         except UserError as error:
             self.post_message(FollowFailed(error))
             return
         before: Scene | None = None
         camera = Camera()
+        record = self.record
         while not worker.is_cancelled:
+            if self.record is not record:  # the poller has news
+                record = self.record
+                watch.set_status(status_of(record))
             redraw, self._redraw = self._redraw, False
             columns = max(self.size.width // 2, 20)
-            shot = take(watch, self.record, columns, self._reason, redraw, camera)
+            shot = take(watch, record, columns, self._reason, redraw, camera)
             if shot.lines or shot.charts or shot.scene != before:
                 before = shot.scene
                 self.post_message(ShotTaken(shot))
@@ -149,7 +156,8 @@ class Monitor(Tasks, Page):
     # --- showing
 
     def show_scene(self) -> None:
-        lines = [self.scene.job, self.scene.note] if self.scene.note else [self.scene.job]
+        job = squeeze(self.scene.job, max(self.size.width - 2, 1))
+        lines: list[Line] = [job, self.scene.note] if self.scene.note else [job]
         self.query_one("#job", Lines).show(lines)
         self.query_one("#stats", Lines).show(self.scene.stats)
         self._show_log_title()
@@ -205,6 +213,13 @@ class Monitor(Tasks, Page):
 
     def action_cancel(self) -> None:
         self.tune.ask_cancel(self.record)
+
+    def action_resubmit(self) -> None:
+        """The run again: with the change that cures what broke, or as it was."""
+        if self.scene.cured:
+            self.tune.begin_cured(self.record)
+        else:
+            self.tune.begin_from_run(self.record)
 
     def action_save(self) -> None:
         """Save the run's choices as a profile."""

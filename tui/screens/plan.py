@@ -197,6 +197,11 @@ class PlanStep(StepPage):
 
     # --- what if
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While a number is being turned, only what belongs to that works."""
+        turning = self.has_class("-what-if")
+        return not (turning and action in ("what_if", "compare", "rejected", "search", "next"))
+
     def action_what_if(self) -> None:
         plan = self.current()
         if plan is None:
@@ -205,6 +210,7 @@ class PlanStep(StepPage):
         knobs = self.query_one("#knobs", Knobs)
         knobs.show_knobs(knobs_of(plan.layout))
         self.add_class("-what-if")
+        self.refresh_bindings()
         knobs.focus()
         self._show_detail()
 
@@ -243,6 +249,7 @@ class PlanStep(StepPage):
     def _leave_what_if(self) -> None:
         self._trial = None
         self.remove_class("-what-if")
+        self.refresh_bindings()
         self.query_one("#plans").focus()
         self._show_detail()
 

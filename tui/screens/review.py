@@ -39,6 +39,7 @@ class ReviewStep(StepPage):
         super().__init__()
         self._preview: Any = None
         self._blocked: Line | None = None
+        self._trouble: UserError | None = None
 
     def body(self) -> ComposeResult:
         yield Lines([[("Writing the job…", "muted")]], id="cost", indent=2)
@@ -76,7 +77,12 @@ class ReviewStep(StepPage):
         self.query_one("#tabs", TabRow).show_names(files)
         self._show_file(files[0])
         self.query_one("#cost", Lines).show(self._cost_lines())
-        self.query_one("#help", Lines).show([[("! ", "warn"), (w, "warn")] for w in preview.warnings])
+        if self._trouble is not None:
+            error, self._trouble = self._trouble, None
+            self.task_failed(error)
+            return
+        warnings = (*preview.warnings, *preview.rendered.summary.get("warnings", ()))
+        self.query_one("#help", Lines).show([[("! ", "warn"), (w, "warn")] for w in dict.fromkeys(warnings)])
 
     def _cost_lines(self) -> list[Line]:
         spec = self._preview.spec
@@ -115,14 +121,25 @@ class ReviewStep(StepPage):
         if self._blocked is not None:
             self.query_one("#help", Lines).show([self._blocked])
         elif self._preview is not None and not self.task_running("submit"):
-            launch, draft = self.tune.engine.launch, self.tune.draft
+            engine, reviewed = self.tune.engine, self._preview
             self.say("Submitting…", "accent")
-            self.run_task("submit", lambda: launch.launch_draft(draft), self._submitted)
+            # Exactly what was looked at: the files on the screen are the files that are written.
+            self.run_task(
+                "submit",
+                lambda: engine.launch.submit(reviewed, engine.ledger),
+                self._submitted,
+                self._refused,
+            )
 
     def _submitted(self, record: Any) -> None:
         self.tune.drop_draft()
         self.tune.go_home()
         self.tune.open("monitor", record)
+
+    def _refused(self, error: UserError) -> None:
+        """Say why; a run that was refused stays refused, so another try gets a new run id."""
+        self._trouble = error
+        self._write()
 
     def action_dry_run(self) -> None:
         """Say what Enter would do."""

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tui.screens.base import Page, trail
-from tui.states import ago, reason_words, state_cell
+from tui.states import ago, state_cell
 from tui.tasks import Tasks
 from tui.widgets.columns import Column
 from tui.widgets.lines import Lines
@@ -67,8 +67,9 @@ class Runs(Tasks, Page):
     def show_records(self, records: Sequence[RunRecord]) -> None:
         """Show these runs; also called by the app whenever the poller has news."""
         self._records = {r.run_id: r for r in records}
+        reason = self.tune.engine.jobs.reason_text
         ordered = sorted(records, key=lambda r: not r.active)  # stable: newest first within each
-        self.query_one("#runs", RowList).show_rows([Row(r.run_id, run_cells(r)) for r in ordered])
+        self.query_one("#runs", RowList).show_rows([Row(r.run_id, run_cells(r, reason(r))) for r in ordered])
         live = sum(r.active for r in records)
         said: Line = [
             (f"{live} live", "good" if live else "muted"),
@@ -101,7 +102,7 @@ class Runs(Tasks, Page):
         self.query_one("#said", Lines).say(str(error), "bad")
 
 
-def run_cells(record: Any) -> tuple[Cell, ...]:
+def run_cells(record: Any, reason: str) -> tuple[Cell, ...]:
     where = (
         f"{record.cluster}/{record.partition}"
         if record.partition and record.cluster != "local"
@@ -115,5 +116,5 @@ def run_cells(record: Any) -> tuple[Cell, ...]:
         str(record.gpus or "-"),
         "-" if record.last_iteration is None else f"{record.last_iteration:,}",
         ago(record.ended_at or record.started_at or record.submitted_at or record.created_at),
-        [(reason_words(record), "muted")],
+        [(reason, "muted")],
     )

@@ -40,6 +40,11 @@ class Chart(Painted):
         self._stale = False
 
     @property
+    def settled(self) -> bool:
+        """Whether what is on screen is the newest data."""
+        return bool(self._lines) and not self._drawing and not self._stale
+
+    @property
     def plain(self) -> str:
         """What is drawn, as plain text."""
         return "\n".join("".join(text for text, _ in line) for line in [self.title_line(), *self._lines])

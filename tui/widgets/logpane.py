@@ -5,10 +5,12 @@ Lines arrive in batches from whoever follows the file. The view stays at the end
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
@@ -18,6 +20,8 @@ from textual.strip import Strip
 
 from tui.widgets.paint import Line, Painted, clean
 
+# Trainers pad their figures to columns 15 wide; on 80 columns the blanks would hide the figures. Indents stay.
+_BLANKS = re.compile(r"(?<=\S) {2,}")
 MAX_LINES = 20_000
 MAX_CHARACTERS = 4_000  # of one line; a 1 MB line would otherwise be measured at every frame
 
@@ -122,6 +126,12 @@ class LogPane(Painted, ScrollView, can_focus=True):
         self.scroll_to(y=self.max_scroll_y, animate=False, force=True, immediate=True)
         self.unseen = 0
 
+    def on_resize(self, event: events.Resize) -> None:
+        """A view that follows stays at the end when something above it grows."""
+        self._resize_view()
+        if self.follow:
+            self._to_end()
+
     def action_follow(self) -> None:
         """Follow on jumps to the end; follow off leaves the view where it is."""
         self.follow = not (self.follow and self.at_end)
@@ -203,7 +213,7 @@ class LogPane(Painted, ScrollView, can_focus=True):
         row = y + round(self.scroll_offset.y)
         if row >= len(self._lines):
             return self.paint([], width)
-        line = clean(self._lines[row])
+        line = _BLANKS.sub(" ", clean(self._lines[row]))
         role = self._level(line)
         if self._match == row + self._dropped and not self._wanted:
             role = "match"

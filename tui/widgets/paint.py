@@ -53,6 +53,17 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
+def squeeze(line: Line, width: int) -> list[Span]:
+    """The line without its last muted spans, as many as it takes to fit; the rest is cut."""
+    kept = list(line)
+    for i in range(len(kept) - 1, -1, -1):
+        if line_width(kept) <= width:
+            break
+        if kept[i][1] == "muted":
+            del kept[i]
+    return kept if line_width(kept) <= width else fit(kept, width)
+
+
 def fit(cell: Cell, width: int, align: str = "left", role: str = "") -> list[Span]:
     """A cell cut (with an ellipsis) or padded to exactly `width` terminal cells."""
     line = [(clean(text), span_role) for text, span_role in spans(cell, role)]

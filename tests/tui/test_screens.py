@@ -1,0 +1,178 @@
+"""The look of the main screens as SVG contracts: 80x24 and 120x36, dark, light, mono and the terminal's own colours.
+
+GPT_TUNE_UPDATE_SCREENS=1 writes them anew; look at each as a picture before committing it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual import __version__ as textual_version
+
+from gpt_tune.diagnosis.types import Diagnosis
+from tests.tui.conftest import until
+from tests.tui.fakes import BROKEN, PREDICTION, FakeEngine, FakePlanner, FakeWatch, healthy, run
+from tests.tui.flow import Driver
+from tests.tui.test_plan_screen import opened as plan_opened
+from tests.tui.test_plan_screen import planning
+from tui.app import GptTune
+from tui.widgets.chart import Chart
+
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "screens"
+DRAWN_WITH = "8.2.8"  # another Textual may draw borders and scroll bars differently
+LOG = [
+    f" iteration {i:8}/    5000 | elapsed time per iteration (ms): {3702.4 + i % 5:.1f} | lm loss: {11 * i**-0.25:.4f}"
+    for i in range(200, 313)
+]
+
+
+async def plan(driver: Driver) -> None:
+    await plan_opened(driver.app, driver)
+    await driver.see("[zero-dp1]")
+
+
+async def what_if(driver: Driver) -> None:
+    await plan(driver)
+    await driver.press("right", "right", "right", "right", "up")
+    await driver.see("refuses it")
+
+
+async def rejected(driver: Driver) -> None:
+    await plan(driver)
+    await driver.press("r")
+    await driver.see("why not")
+
+
+async def charted(driver: Driver) -> None:
+    """Wait until every chart that is shown has been drawn with its data."""
+    charts = [c for c in driver.app.screen.query(Chart) if c.display]
+    await until(driver.pilot, lambda: all(c.settled and len(c.data.series) for c in charts), "all charts")
+
+
+async def monitor(driver: Driver) -> None:
+    driver.app.open("monitor", driver.app.engine.runs()[0])
+    await driver.see("RUNNING")
+    await charted(driver)
+
+
+async def failed(driver: Driver) -> None:
+    driver.app.open("monitor", driver.app.engine.runs()[1])
+    await driver.see("ran out of GPU memory")
+    await charted(driver)
+
+
+async def runs(driver: Driver) -> None:
+    driver.app.open("runs")
+    await driver.see("1 live")
+    await driver.see("1 scheduler call")
+
+
+async def keys(driver: Driver) -> None:
+    await plan(driver)
+    await driver.press("question_mark")
+    await driver.see("Close")
+
+
+SHOTS: list[tuple[str, Callable[[Driver], Awaitable[None]], tuple[int, int], str]] = [
+    ("plan-80-dark", plan, (80, 24), "dark"),
+    ("plan-120-light", plan, (120, 36), "light"),
+    ("plan-80-mono", plan, (80, 24), "mono"),
+    ("plan-what-if-80-dark", what_if, (80, 24), "dark"),
+    ("plan-rejected-80-ansi", rejected, (80, 24), "ansi-dark"),
+    ("monitor-80-dark", monitor, (80, 24), "dark"),
+    ("monitor-120-dark", monitor, (120, 36), "dark"),
+    ("monitor-80-mono", monitor, (80, 24), "mono"),
+    ("failed-80-dark", failed, (80, 24), "dark"),
+    ("runs-80-dark", runs, (80, 24), "dark"),
+    ("help-80-dark", keys, (80, 24), "dark"),
+]
+
+
+def app_of(name: str) -> GptTune:
+    if name.startswith(("plan", "help")):
+        return planning(FakePlanner())
+    update = healthy(LOG)
+    if name.startswith("failed"):
+        update = healthy([*LOG, BROKEN.excerpt])
+        object.__setattr__(update, "state", "FAILED")
+        object.__setattr__(update, "diagnosis", Diagnosis("failed", BROKEN, (BROKEN,)))
+    records = [
+        run(state="RUNNING"),
+        run(
+            "llama-70b",
+            "FAILED",
+            reason="NonZeroExitCode",
+            exit_code=1,
+            job_ids=("4702",),
+            last_iteration=312,
+        ),
+        run(
+            "smoke",
+            "COMPLETED",
+            job_ids=("local-3",),
+            cluster="local",
+            partition="",
+            gpus=0,
+            last_iteration=900,
+        ),
+    ]
+    return GptTune(FakeEngine(records, FakeWatch(update, PREDICTION)))
+
+
+@pytest.mark.skipif(
+    textual_version != DRAWN_WITH, reason=f"the pictures were drawn with Textual {DRAWN_WITH}"
+)
+@pytest.mark.parametrize(("name", "show", "size", "theme"), SHOTS, ids=[s[0] for s in SHOTS])
+async def test_screen_looks_as_agreed(
+    home: Path,
+    tmp_path: Path,
+    name: str,
+    show: Callable[[Driver], Awaitable[None]],
+    size: tuple[int, int],
+    theme: str,
+) -> None:
+    app = app_of(name)
+    app.theme = theme
+    async with app.run_test(size=size) as pilot:
+        driver = Driver(app, pilot)
+        await show(driver)
+        await driver.settled()
+        await pilot.pause()
+        svg = app.export_screenshot(title="gpt-tune", simplify=True)
+    kept = FOLDER / f"{name}.svg"
+    if os.environ.get("GPT_TUNE_UPDATE_SCREENS"):
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        kept.write_text(svg, encoding="utf-8")
+    (tmp_path / kept.name).write_text(svg, encoding="utf-8")
+    assert kept.exists(), f"{kept} is missing: GPT_TUNE_UPDATE_SCREENS=1 writes it"
+    assert svg == kept.read_text(encoding="utf-8"), (
+        f"{name} looks different: compare {tmp_path / kept.name} with {kept}"
+    )
+
+
+async def test_no_color_is_the_mono_theme(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = GptTune(FakeEngine())
+    async with app.run_test(size=(80, 24)):
+        assert app.theme == "mono"
+        assert app.letters
+
+
+@pytest.mark.parametrize(
+    ("environment", "theme"),
+    [
+        ({"TERM": "xterm-256color"}, "dark"),
+        ({"TERM": "xterm", "COLORTERM": "truecolor"}, "dark"),
+        ({"TERM": "linux"}, "ansi-dark"),
+        ({"TERM": "screen"}, "ansi-dark"),
+        ({"TERM": "xterm-256color", "NO_COLOR": ""}, "mono"),
+        ({"TERM": "xterm-256color", "TEXTUAL_THEME": "light"}, "light"),
+    ],
+)
+def test_the_theme_fits_the_terminal(environment: dict[str, str], theme: str) -> None:
+    from tui.themes import theme_for
+
+    assert theme_for(environment) == theme

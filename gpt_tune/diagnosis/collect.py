@@ -23,11 +23,28 @@ _BOX = re.compile(r"^[\s│┃|]{0,8}(?:❱ )?|[\s│┃]{1,200}$")
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """One line: its index among all lines read of its file (from 0), its line number there, and itself."""
+    """One line: its index among all lines read of its file (from 0), its line number there, and itself.
+
+    order: over all files, in which they were read.
+    """
 
     index: int
     number: int | None
     text: str
+    order: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Lines fed at once, and what the first of them is numbered."""
+
+    index: int
+    order: int
+    lines: Sequence[str]
+    numbers: list[int | None]
+
+    def line(self, place: int) -> Numbered:
+        return Numbered(self.index + place, self.numbers[place], self.lines[place], self.order + place)
 
 
 @dataclass(slots=True)
@@ -39,7 +56,7 @@ class Hit:
     source: str
     index: int
     number: int | None
-    order: int  # over all files, in the order they were read
+    order: int
     time: float | None
     rank: int | None
     local_rank: int | None
@@ -61,9 +78,7 @@ class _File:
     before: deque[Numbered] = field(default_factory=lambda: deque(maxlen=BEFORE))
     block: list[Numbered] = field(default_factory=list)
     suspicious: set[int] = field(default_factory=set)  # indexes within the file, of the block
-    matched: set[tuple[int, str]] = field(
-        default_factory=set
-    )  # (index, id) found on single lines of the block
+    matched: set[tuple[int, str]] = field(default_factory=set)  # (index, id) on single lines of the block
     quiet: int = 0  # lines since the last suspicious one
     windows: int = 0
     last_lines: deque[Numbered] = field(default_factory=lambda: deque(maxlen=200))
@@ -96,12 +111,13 @@ class Collector:
         text = ("\n" + "\n".join(lines)).encode("utf-8", "replace")
         marked = [n - 1 for n in scanner().lines(text).numbers.tolist()]
         numbers = _numbers(len(lines), state.number, set(transient))
-        self._walk(state, source, lines, numbers, [n for n in marked if 0 <= n < len(lines)])
+        batch = _Batch(state.index, self._order, lines, numbers)
+        self._walk(state, source, batch, [n for n in marked if 0 <= n < len(lines)])
+        kept = state.last_lines.maxlen or 0
+        state.last_lines.extend(batch.line(i) for i in range(max(0, len(lines) - kept), len(lines)))
         state.index += len(lines)
         state.number = numbers[len(lines)]
-        start = max(0, len(lines) - (state.last_lines.maxlen or 0))
-        base = state.index - len(lines)
-        state.last_lines.extend(Numbered(base + i, numbers[i], lines[i]) for i in range(start, len(lines)))
+        self._order += len(lines)
 
     def feed_block(self, block: bytes, source: str = "", first_line: int | None = None) -> None:
         """Reads whole raw lines, splitting them only where something stands in them."""
@@ -135,22 +151,17 @@ class Collector:
         """The end of each file."""
         return {source: list(state.last_lines) for source, state in self._files.items()}
 
-    def _walk(
-        self, state: _File, source: str, lines: Sequence[str], numbers: list[int | None], marked: list[int]
-    ) -> None:
+    def _walk(self, state: _File, source: str, batch: _Batch, marked: list[int]) -> None:
         """Goes from one suspicious line to the next, with the lines around them."""
         position = 0
         for mark in [*marked, None]:
-            stop = len(lines) if mark is None else mark
+            stop = len(batch.lines) if mark is None else mark
             while position < stop and state.block:
-                self._add_quiet(
-                    state, source, Numbered(state.index + position, numbers[position], lines[position])
-                )
+                self._add_quiet(state, source, batch.line(position))
                 position += 1
-            for place in range(max(position, stop - BEFORE), stop):
-                state.before.append(Numbered(state.index + place, numbers[place], lines[place]))
+            state.before.extend(batch.line(place) for place in range(max(position, stop - BEFORE), stop))
             if mark is not None:
-                self._add_suspicious(state, source, Numbered(state.index + mark, numbers[mark], lines[mark]))
+                self._add_suspicious(state, source, batch.line(mark))
                 position = mark + 1
 
     def _add_quiet(self, state: _File, source: str, line: Numbered) -> None:
@@ -168,7 +179,8 @@ class Collector:
         state.quiet = 0
         for signature, groups, prefix in match_line(line.text):
             self._keep(signature, groups, prefix, source, line)
-            state.matched.add((line.index, signature.id))
+            if signature.role != "exception":
+                state.matched.add((line.index, signature.id))
         if len(state.suspicious) >= MAX_BLOCK:
             self._close(state, source)
 
@@ -195,7 +207,6 @@ class Collector:
     def _keep(
         self, signature: Signature, groups: dict[str, str], prefix: Prefix, source: str, line: Numbered
     ) -> None:
-        self._order += 1
         if prefix.host:
             self.hosts.add(prefix.host)
         if signature.id == "C6":
@@ -209,7 +220,7 @@ class Collector:
         if hit is None:
             local = _integer(groups.get("local_rank"))
             self.hits[signature.id] = hit = Hit(
-                signature, groups, source, line.index, line.number, self._order, prefix.time, rank,
+                signature, groups, source, line.index, line.number, line.order, prefix.time, rank,
                 prefix.local_rank if local is None else local, host, line.text.strip()[:EXCERPT],
             )  # fmt: skip
         else:

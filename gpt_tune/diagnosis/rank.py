@@ -39,7 +39,9 @@ def conclude(
     if waiting is not None:
         return Diagnosis("pending", waiting if waiting.severity == "warning" else None, (waiting,))
     if (ended or state == "COMPLETED") and not any(_is_cause(c) for c in candidates):
-        candidates = [c for c in candidates if c.finding.severity == "info"]
+        # It did what it was to do: what followed is shutting down, and warnings are worth a line, not a verdict.
+        kept = [c.finding for c in candidates if c.role != "echo" or c.finding.severity == "info"]
+        return Diagnosis("hung" if stalled else "completed", None, tuple(kept))
     root = root_of(candidates)
     findings = tuple(_ordered(candidates, root))
     cause = next((f for f in findings if root is not None and f.id == root.finding.id), None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 # Longer lines are cut before any pattern sees them; 8 KiB holds every known record, glued ones included.
 MAX_LINE = 8192
 
@@ -21,6 +23,20 @@ _CONTROL = bytes(b for b in range(32) if b not in (9, 10, 13)) + b"\x7f"
 _UNSAFE = re.compile("[\x80-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 # A C1 CSI is 0x9b on its own or, in UTF-8, the two bytes c2 9b.
 _C1_CSI = re.compile(rb"(?:\xc2)?\x9b[0-?]{0,64}[ -/]{0,8}[@-~]?")
+
+
+# The same as bytes.
+_UNSAFE_BYTES = re.compile(
+    rb"\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b\x8e\x8f\xa8-\xae]|\xe2\x81[\xa0-\xa9]|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]"
+)
+
+
+def is_plain(block: bytes, line_feeds: int) -> bool:
+    """Whether cleaning would change nothing but line ends, so that lines may be cut out of the block as they are."""
+    controls = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) < 32))
+    if controls != line_feeds or b"\x7f" in block:
+        return False
+    return block.isascii() or _UNSAFE_BYTES.search(block) is None
 
 
 def clean_bytes(block: bytes) -> bytes:

@@ -127,14 +127,14 @@ def parse_json(result: ParseResult) -> dict[str, Any]:
         "memory": [
             {
                 "rank": m.rank,
-                "allocated_gib": m.allocated_gib,
-                "reserved_gib": m.reserved_gib,
-                "max_allocated_gib": m.max_allocated_gib,
-                "max_reserved_gib": m.max_reserved_gib,
+                "allocated_gib": _plain(m.allocated_gib),
+                "reserved_gib": _plain(m.reserved_gib),
+                "max_allocated_gib": _plain(m.max_allocated_gib),
+                "max_reserved_gib": _plain(m.max_reserved_gib),
             }
             for m in result.memory
         ],
-        "summary": {name: getattr(summary, name) for name in Summary.__dataclass_fields__},
+        "summary": {name: _plain(getattr(summary, name)) for name in Summary.__dataclass_fields__},
     }
 
 

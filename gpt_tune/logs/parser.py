@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpt_tune.logs import facts as run_facts
 from gpt_tune.logs.bulk import Heads, Templates
-from gpt_tune.logs.clean import MAX_LINE, clean_line, split_lines
+from gpt_tune.logs.clean import MAX_LINE, clean_line, is_plain, split_lines
 from gpt_tune.logs.columns import Column
 from gpt_tune.logs.facts import RunFacts, flops_per_sample
 from gpt_tune.logs.formats import make_formats
@@ -104,20 +104,21 @@ class LogParser:
         self._changed = {}
         state = self._source(source)
         text = "\n".join(lines).encode("utf-8", "replace")
-        found = self._scanner.lines(text)
+        # Blank lines at the end leave no trace in the joined text.
+        found = self._scanner.lines(text)._replace(total=len(lines))
         self._walk(found, source, state, lambda number: lines[number], None)
         state.lines += len(lines)
         return list(self._changed.values())
 
     def feed_block(self, block: bytes, source: str = "") -> None:
         """Reads whole raw lines; far faster than feed for the Megatron family, with the same result."""
-        if any(byte in block for byte in (b"\x1b", b"\r", b"\0", b"\t")):
+        found = None if b"\r" in block or b"\x1b" in block else self._scanner.lines(block)
+        if found is None or not is_plain(block, len(found.edges) - 2):
             lines, _ = split_lines(block)
             self.feed(lines, source)
             return
         self._changed = {}
         state = self._source(source)
-        found = self._scanner.lines(block)
         columns = self._read_rows(block, found, state)
         self._walk(found, source, state, lambda n: clean_line(found.line(block, n)), columns)
         state.lines += found.total

@@ -20,6 +20,7 @@ GAP_SECONDS = 6 * 3600.0  # a pause this long, and far beyond the pace, is anoth
 GAP_PACE = 50.0
 LATE_SECONDS = 600.0  # a line from before the first one seen is at most this late
 SAME_MOMENT_SECONDS = 5.0  # ranks print one step within this
+FAR_STEPS = 10
 VALUE_TOLERANCE = 2e-3  # relative; engines round one step differently
 MERGED = (
     "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops", "logged_tflops_kind",
@@ -220,7 +221,8 @@ class StepTable:
         if source in self._stepped:
             # Another reader of the same file: only a pause or another number of iterations tells runs apart.
             newest = self.segments[-1]
-            return self._new(source, marks) if _other_run(newest, record) else newest
+            other = _other_run(newest, record) or _far_before(newest, record)
+            return self._new(source, marks) if other else newest
         candidates = self.segments
         for segment in candidates:
             if record.priority == BAR or not (
@@ -328,6 +330,7 @@ class StepTable:
         known = segment.packed_step(step.iteration)
         if known is not None and not fill(known, step):
             return None
+        segment.first = min(segment.first, step.iteration)
         segment.insert_packed([known or step])
         return known or step
 
@@ -520,6 +523,12 @@ def _contradicts(segment: Segment, record: Record) -> bool:
     if known.loss != known.loss or step.loss != step.loss:
         return False
     return abs(known.loss - step.loss) > 5e-3 * max(abs(known.loss), abs(step.loss))
+
+
+def _far_before(segment: Segment, record: Record) -> bool:
+    """Whether a trainer's first line lies further before a segment than a head that was cut off explains."""
+    distance = segment.first - record.step.iteration
+    return record.priority >= TRAINER and distance > max(FAR_STEPS, segment.last - segment.first)
 
 
 def _other_run(segment: Segment, record: Record) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -128,7 +129,9 @@ def whole(text: str) -> int | None:
 
 
 def _float(text: str) -> float | None:
+    """None also for a number too large for a double: only a printed inf is inf."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return None
+    return None if math.isinf(value) and text[-1].isdigit() else value

@@ -12,13 +12,14 @@ import shlex
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpt_tune import resources
 from gpt_tune.errors import SchedulerError
+from gpt_tune.schedulers import login
 from gpt_tune.schedulers.base import Unreachable
 from gpt_tune.schedulers.commands import Completed
 
@@ -30,10 +31,6 @@ _LOGIN_SECONDS = 30.0
 _NO_CONNECTION = 255  # ssh's own exit code; remote scripts never end with it
 _LONGEST_SOCKET = 86  # sun_path holds 108 bytes, and ssh adds 17 while it makes the socket
 _TARGET = re.compile(r"(ssh://)?[A-Za-z0-9_][A-Za-z0-9_.+@:%\[\]-]*/?")
-
-# How a person is asked for a password or second factor: runs this argument list with the terminal and gives
-# its exit code. The command line and the full-screen app set it; None means that nobody can be asked.
-login_handler: Callable[[list[str]], int] | None = None
 
 
 class LoginNeeded(Unreachable):
@@ -93,7 +90,7 @@ class Connection:
             try:
                 self._log_in_without_questions()
             except LoginNeeded:
-                if login_handler is None or login_handler(self.login_command()) != 0 or not self.is_up():
+                if login.handler is None or login.handler(self.login_command()) != 0 or not self.is_up():
                     raise
 
     def login_command(self) -> list[str]:

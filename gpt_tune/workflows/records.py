@@ -9,7 +9,6 @@ from gpt_tune import toml
 from gpt_tune.errors import UserError
 from gpt_tune.hardware import catalogue
 from gpt_tune.jobs import clock
-from gpt_tune.jobs.logs import resolved_log_paths
 from gpt_tune.jobs.refreshing import refresh
 from gpt_tune.ledger import KeptFinding, Ledger, RunRecord
 from gpt_tune.models.shape import ModelShape
@@ -77,13 +76,16 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
 
     state_source: where the job's state comes from; None asks the scheduler through the ledger.
     """
+    from gpt_tune.workflows import remote_logs
     from gpt_tune.workflows.watch import STATE_SECONDS, Watch
 
+    paths = remote_logs.paths_of(record)
     tokens = (record.prediction or {}).get("tokens_per_step")
     shape = shape_of(record)
     length = _seq_length(record, shape)
     return Watch(
-        resolved_log_paths(record),
+        paths,
+        reader=remote_logs.reader_of(record, paths),
         prediction=prediction_of(record),
         shape=shape,
         gpus=record.gpus or None,

@@ -1,14 +1,68 @@
-"""Owns the log reader of a run on a cluster behind ssh: what the channel brings, in the follower's terms."""
+"""Owns the logs of runs on clusters behind ssh: live through one channel, and copied here for what reads files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from gpt_tune import resources
 from gpt_tune.errors import UserError
+from gpt_tune.jobs.logs import resolved_log_paths
+from gpt_tune.ledger import RunRecord
 from gpt_tune.logs.follow import FileStat
+from gpt_tune.profiles import sites
+from gpt_tune.schedulers.local_files import LocalFiles
 from gpt_tune.schedulers.remote_files import RemoteFiles
-from gpt_tune.schedulers.ssh import Connection
+from gpt_tune.schedulers.ssh import Connection, Target
 from gpt_tune.schedulers.ssh_tail import RemoteTail
+
+_COPY_BYTES = 8 * 1024 * 1024  # fetched at once
+
+
+def connection_to(cluster: str) -> Connection | None:
+    """The way to a cluster's login node; None for a cluster whose files are here."""
+    site = sites.load(cluster)
+    return Connection(Target(site.ssh)) if site is not None and site.ssh else None
+
+
+def reader_of(record: RunRecord, paths: Sequence[str]) -> SshReader | None:
+    """A live reader of a run's logs, where they are not here. NotConnected or LoginNeeded when it cannot begin."""
+    connection = connection_to(record.cluster)
+    if connection is None:
+        return None
+    connection.ensure()
+    return SshReader(connection, paths)
+
+
+def paths_of(record: RunRecord) -> list[str]:
+    """Where a run's logs are, on its cluster."""
+    connection = connection_to(record.cluster)
+    return resolved_log_paths(record, RemoteFiles(connection) if connection else None)
+
+
+def logs_here(record: RunRecord) -> list[str]:
+    """A run's logs as files of this machine: fetched where they are not here, only what is new of them."""
+    connection = connection_to(record.cluster)
+    if connection is None:
+        return resolved_log_paths(record)
+    files = RemoteFiles(connection)
+    return [_fetched(path, record, files) for path in resolved_log_paths(record, files)]
+
+
+def _fetched(path: str, record: RunRecord, files: RemoteFiles) -> str:
+    folder = resources.state_dir() / "logs" / record.run_id
+    LocalFiles().make_dir(str(folder))
+    copy = folder / path.strip("/").replace("/", "_")[-200:]
+    found = files.stat(path)
+    if found is None:
+        return str(copy)
+    copy.touch(mode=0o600)
+    if copy.stat().st_size > found.size:  # another file stands there now
+        copy.write_bytes(b"")
+    with copy.open("ab") as out:
+        while block := files.read(path, out.tell(), _COPY_BYTES):
+            out.write(block)
+    return str(Path(copy))
 
 
 class SshReader:

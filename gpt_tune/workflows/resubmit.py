@@ -9,12 +9,12 @@ from typing import Any
 
 from gpt_tune.diagnosis import diagnose
 from gpt_tune.errors import UserError
-from gpt_tune.jobs.logs import resolved_log_paths
 from gpt_tune.layouts.choices import CHOICES, check_fixed
 from gpt_tune.ledger import RunRecord
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import LayoutChoice, Profile
 from gpt_tune.workflows.records import profile_of
+from gpt_tune.workflows.remote_logs import logs_here
 
 _LAYOUT_RESTS_ON = (
     "layout.", "model.", "resources.", "recipe", "training.precision", "training.global_batch_size", "trainer.deepspeed"
@@ -48,7 +48,7 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
 
 def fix_of(record: RunRecord) -> dict[str, str]:
     """The settings that cure a run's root cause, by what its log says."""
-    there = [path for path in resolved_log_paths(record) if Path(path).is_file()]
+    there = [path for path in logs_here(record) if Path(path).is_file()]
     result = diagnose(there, record.state, record.reason)
     root = result.root_cause
     if root is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpt_tune.schedulers import ssh
+from gpt_tune.schedulers import login
 from gpt_tune.schedulers.ssh import Connection, Target
 from tests.ssh import server
 from tests.ssh.server import HOST, SshServer
@@ -50,7 +50,7 @@ def sshd(sshd_session: SshServer, home: Path, monkeypatch: pytest.MonkeyPatch, t
     sockets.mkdir(exist_ok=True, mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(sockets))
     monkeypatch.setenv("GPT_TUNE_SSH", sshd_session.command)
-    monkeypatch.setattr(ssh, "login_handler", None)
+    monkeypatch.setattr(login, "handler", None)
     (sshd_session.folder / "profile").write_text("")
     return sshd_session
 

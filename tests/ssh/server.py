@@ -15,6 +15,8 @@ from tests.cluster import ports, private, processes
 
 _SBIN = "/usr/sbin:/usr/local/sbin:/sbin"
 HOST = "login"  # the alias in the tests' own ssh configuration
+LOCKED = "locked"  # the same machine with a key that asks for PASSPHRASE
+PASSPHRASE = "open sesame"
 
 _SSHD = """\
 Port {port}
@@ -47,6 +49,15 @@ Host stranger
   User {user}
   IdentityFile {folder}/other_key
   IdentitiesOnly yes
+  UserKnownHostsFile {folder}/known_hosts
+  StrictHostKeyChecking yes
+Host locked
+  HostName 127.0.0.1
+  Port {port}
+  User {user}
+  IdentityFile {folder}/locked_key
+  IdentitiesOnly yes
+  IdentityAgent none
   UserKnownHostsFile {folder}/known_hosts
   StrictHostKeyChecking yes
 Host unknown-key
@@ -139,11 +150,15 @@ class SshServer:
 
 def start(folder: Path, extra: str = "") -> SshServer:
     """Make keys and start. extra: further lines of sshd_config."""
-    for name in ("host_key", "user_key", "other_key"):
+    for name, secret in (("host_key", ""), ("user_key", ""), ("other_key", ""), ("locked_key", PASSPHRASE)):
         subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=20
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", secret, "-f", str(folder / name)],
+            check=True,
+            timeout=20,
         )
-    (folder / "authorized_keys").write_bytes((folder / "user_key.pub").read_bytes())
+    (folder / "authorized_keys").write_bytes(
+        (folder / "user_key.pub").read_bytes() + (folder / "locked_key.pub").read_bytes()
+    )
     with ports.claimed_block(private.base_folder(), 2) as port:
         host_key = " ".join((folder / "host_key.pub").read_text().split()[:2])
         (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}\n")

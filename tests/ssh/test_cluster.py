@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,3 +204,35 @@ def test_a_killed_gpt_tune_is_noticed_as_still_submitting(sshd: SshServer, conne
         process.send_signal(signal.SIGKILL)
         process.wait(10)
     assert not ssh.in_flight("/runs/r1")
+
+
+def test_the_whole_path_by_hand(laptop: SshSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """site --set ssh=..., submit, watch, parse and cancel, as a person types them."""
+    assert cli("site", "uni", "--set", f"ssh={HOST}", "--set", f"run_root={tmp_path}/uni")["site"][0]["kept"]
+    submitted = cli(
+        "submit", "smoke", "--cluster", "uni", "--set", "resources.gpus=1", "--set", "smoke.steps=20", "--yes"
+    )
+    assert submitted["cluster"] == "uni"
+    assert submitted["run_dir"].startswith(f"{tmp_path}/uni/")
+    run_id = submitted["run_id"]
+    lines = cli_lines("watch", run_id)
+    assert lines[-1]["event"] == "end"
+    assert lines[-1]["state"] == "COMPLETED", lines[-20:]
+    assert max(e["iteration"] for e in lines if e["event"] == "step") == 20
+    assert len(cli("parse", run_id)["steps"]) == 20
+    assert cli("jobs")["jobs"][0]["state"] == "COMPLETED"
+
+
+def cli(*arguments: str) -> dict[str, Any]:
+    """One command's JSON object."""
+    return cli_lines(*arguments)[-1]
+
+
+def cli_lines(*arguments: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tui", *arguments, "--json"],
+        capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+        cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import pexpect
 import pytest
 
 from gpt_tune.errors import SchedulerError
-from gpt_tune.schedulers import ssh
+from gpt_tune.profiles import sites
+from gpt_tune.profiles.schema import Site
+from gpt_tune.schedulers import login, ssh
 from gpt_tune.schedulers.base import Unreachable
 from gpt_tune.schedulers.ssh import Connection, LoginNeeded, NotConnected, Target
 from tests.cluster import wait_until
-from tests.ssh.server import HOST, SshServer
+from tests.ssh.server import HOST, LOCKED, PASSPHRASE, SshServer
 
 
 def accepted(sshd: SshServer) -> int:
@@ -162,7 +166,7 @@ def test_questions_go_to_the_user_once(sshd: SshServer, monkeypatch: pytest.Monk
         answer = ["-o", f"IdentityFile={sshd.folder}/user_key"]
         return subprocess.run([*argv[:-2], *answer, *argv[-2:]], timeout=30, check=False).returncode
 
-    monkeypatch.setattr(ssh, "login_handler", with_the_right_key)
+    monkeypatch.setattr(login, "handler", with_the_right_key)
     try:
         assert connection.run("echo in").text == "in\n"
         assert connection.run("echo in").text == "in\n"
@@ -172,7 +176,7 @@ def test_questions_go_to_the_user_once(sshd: SshServer, monkeypatch: pytest.Monk
 
 
 def test_a_user_who_gives_up_gets_the_command(sshd: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh, "login_handler", lambda argv: 130)
+    monkeypatch.setattr(login, "handler", lambda argv: 130)
     with pytest.raises(LoginNeeded, match="ask you something"):
         Connection(Target("stranger")).run("true")
 
@@ -194,3 +198,29 @@ def test_a_missing_ssh_is_told(home: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("GPT_TUNE_SSH", "/nonexistent/ssh")
     with pytest.raises(SchedulerError, match="Cannot run /nonexistent/ssh"):
         Connection(Target(HOST)).run("true")
+
+
+def test_a_secret_is_typed_into_the_terminal_and_asked_for_once(sshd: SshServer, home: Path) -> None:
+    """The command line hands the terminal to ssh; the next command finds the line made."""
+    (sshd.folder / "profile").write_text(f"export PATH={home}\n")
+    for tool in ("sh", "env"):
+        (home / tool).symlink_to(f"/usr/bin/{tool}")
+    sites.save(Site(cluster="vault", scheduler="slurm", ssh=LOCKED, run_root="/tmp"))
+    connection = Connection(Target(LOCKED))
+    command = [sys.executable, ["-m", "tui", "clusters", "vault"]]
+    root = Path(__file__).resolve().parents[2]
+    try:
+        child = pexpect.spawn(*command, cwd=str(root), timeout=60, encoding="utf-8", env=dict(os.environ))
+        child.expect("Enter passphrase for key")
+        child.sendline(PASSPHRASE)
+        child.expect("not on the PATH of locked")  # in, and there is no Slurm
+        child.expect(pexpect.EOF)
+        assert connection.is_up()
+        child = pexpect.spawn(*command, cwd=str(root), timeout=60, encoding="utf-8", env=dict(os.environ))
+        assert child.expect(["not on the PATH of locked", "passphrase"]) == 0
+        child.expect(pexpect.EOF)
+        assert PASSPHRASE not in "".join(
+            p.read_text(errors="replace") for p in home.rglob("*") if p.is_file()
+        )
+    finally:
+        connection.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from gpt_tune.errors import EXIT_BUG, EXIT_DONE, EXIT_INTERRUPTED, EXIT_USAGE, UserError
+from gpt_tune.schedulers import login
 from tui.cli.output import emit_json, say
 
 ERROR_SCHEMA = "gpt-tune/error/1"
@@ -23,6 +24,8 @@ def run(arguments: Sequence[str]) -> int:
 
     wants_json = "--json" in _before_dashes(arguments)
     _prepare_streams()
+    if arguments and sys.stdin.isatty() and sys.stderr.isatty():
+        login.handler = login.in_terminal
     try:
         # Not cli.main: it turns a closed pipe into exit 1 and an end of input into a traceback.
         with cli.make_context("gpt-tune", list(arguments)) as context:

@@ -23,8 +23,8 @@ class Target:
     foreign: ForeignJob | None = None
 
 
-def target_of(names: Sequence[str]) -> Target:
-    """What the arguments of watch, parse or diagnose stand for."""
+def target_of(names: Sequence[str], fetch: bool = True) -> Target:
+    """What the arguments of watch, parse or diagnose stand for. fetch: logs of another machine are copied here."""
     files = [n for n in names if Path(n).expanduser().exists()]
     if len(files) == len(names):
         for name in files:
@@ -35,13 +35,13 @@ def target_of(names: Sequence[str]) -> Target:
     if len(names) > 1 or _looks_like_path(missing):
         raise UserError(f"There is no file {missing}.", "Check the path; a run id or job id stands alone.")
     from gpt_tune import jobs
-    from gpt_tune.jobs.logs import resolved_log_paths
+    from gpt_tune.workflows.remote_logs import logs_here, paths_of
 
     try:
         record = jobs.find(missing)
     except UserError as unknown:
         return _foreign(missing, unknown)
-    return Target(tuple(resolved_log_paths(record)), record)
+    return Target(tuple(logs_here(record) if fetch else paths_of(record)), record)
 
 
 def _foreign(name: str, unknown: UserError) -> Target:

@@ -14,6 +14,7 @@ from tui.cli.options import json_option
 from tui.cli.output import emit_json, say, show, show_table
 
 SCHEMA = "gpt-tune/site/1"
+_SSH_KEYS = ("ssh", "site.ssh")
 
 
 @click.command(help="Show or change the site of a cluster: account, partition, run folder, image, mounts.")

@@ -20,7 +20,7 @@ def command(targets: tuple[str, ...], once: bool, as_json: bool) -> int:
 
     if not targets:
         return follow_run(_newest(), once, as_json)
-    target = target_of(targets)
+    target = target_of(targets, fetch=False)
     if target.record is not None:
         return follow_run(target.record.run_id, once, as_json)
     return follow_files(target.paths, once, as_json, target.foreign)

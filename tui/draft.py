@@ -25,8 +25,8 @@ class Drafting:
 
     @property
     def draft(self) -> Draft:
-        if self._draft is None:
-            self._draft = self.engine.choices.start()
+        """The draft at hand. There is one from the first step to the submission; see has_draft."""
+        assert self._draft is not None, "no draft has been begun"
         return self._draft
 
     @property

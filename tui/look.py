@@ -33,6 +33,8 @@ def look(engine: Engine, unfinished: Draft | None) -> Found:
     runs = engine.runs()
     words = {
         "clusters": ", ".join(fresh.clusters) or "none found",
+        "last": "nothing yet: here will be the last run's choices",
+        "runs": "none yet",
         "profiles": plural(len(engine.profiles.names()), "profile"),
     }
     last = unfinished

@@ -38,7 +38,6 @@ async def to_gpus(driver: Driver, cluster: str) -> None:
 
 async def to_training(driver: Driver, cluster: str, gpus: str) -> None:
     await to_gpus(driver, cluster)
-    await driver.press("down")
     await driver.type(gpus)
     for page in ("ModelStep", "TrainingStep"):
         await driver.press("enter")
@@ -77,6 +76,32 @@ async def test_64_tasks_over_8_nodes_are_submitted_charted_and_cancelled(slurm: 
             assert squeue("-t", "PENDING,RUNNING") == []
 
 
+async def test_a_planned_job_goes_through_plan_and_review_to_the_monitor(slurm: SlurmCluster) -> None:
+    """The trainer is not there, so the job ends at once: its end and why are on the screen."""
+    app = GptTune()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        with cancelling(app):
+            driver = Driver(app, pilot)
+            await to_training(driver, slurm.name, "8")
+            await driver.press("enter")
+            await driver.see("Trainer's folder is required")
+            await driver.type("/no/such/checkout")
+            await driver.press("enter")
+            await driver.reach("PlanStep")
+            await driver.settled()
+            await driver.see("layouts in")
+            await driver.press("down", "enter")
+            await driver.reach("ReviewStep")
+            await driver.see("GPU-hours")
+            await driver.press("enter")
+            await driver.reach("Monitor")
+            await driver.see("FAILED")
+            (run,) = Ledger.open().runs()
+            assert run.plan is not None
+            await driver.press("escape")
+            await driver.reach("Home")
+
+
 async def test_the_site_is_asked_once(slurm: SlurmCluster) -> None:
     app = GptTune()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
@@ -99,7 +124,6 @@ async def test_an_impossible_number_of_gpus_is_one_sentence_and_stays(
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         driver = Driver(app, pilot)
         await to_gpus(driver, slurm.name)
-        await driver.press("down")
         await driver.type(typed)
         await driver.see("! ")
         await driver.press("enter")

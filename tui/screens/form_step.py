@@ -25,6 +25,8 @@ class FormStep(StepPage):
         Binding("ctrl+o", "more", "More settings", id="more"),
     ]
 
+    first: ClassVar[str] = ""  # the field to start in, when it is not the topmost
+
     def __init__(self) -> None:
         super().__init__()
         self._all = False
@@ -40,14 +42,14 @@ class FormStep(StepPage):
         super().on_mount()
         self._focus_first()
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
+    def resumed(self) -> None:
+        super().resumed()
         self._sync()
 
     def _focus_first(self) -> None:
-        rows = self.query(FieldRow)
-        if rows:
-            rows.first().control_widget.focus()
+        row = self.query_one("#form", Form).row(self.first) or next(iter(self.query(FieldRow)), None)
+        if row is not None:
+            row.control_widget.focus()
 
     @work(exclusive=True, group="sync")
     async def _sync(self, focus: str = "") -> None:
@@ -148,6 +150,7 @@ class SiteStep(FormStep):
 class GpusStep(FormStep):
     step = "gpus"
     question = "How many GPUs?"
+    first = "resources.gpus"
     HELP_TEXT = "A job takes part of one node, or whole nodes."
 
 

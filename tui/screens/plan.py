@@ -5,13 +5,14 @@ It shows what `planner.search`, `planner.what_if` say; it computes nothing of it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
+from gpt_tune.errors import UserError
 from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, SearchResult
 from gpt_tune.words import seconds_words
 from tui.screens.step import StepPage
@@ -31,9 +32,6 @@ from tui.widgets.plan_lines import (
     table_row,
 )
 from tui.widgets.rows import Row, RowList
-
-if TYPE_CHECKING:
-    from gpt_tune.errors import UserError
 
 YOURS = "yours"  # the row of a layout turned by hand
 
@@ -81,12 +79,17 @@ class PlanStep(StepPage):
         self.query_one("#plans").focus()
         self.action_search()
 
-    def on_screen_resume(self) -> None:
+    def resumed(self) -> None:
         self.update_path()
-        if self._request is not None and not self.task_running("search"):
+        if self._request is None or self.task_running("search"):
+            return
+        try:
             request = self.tune.engine.choices.plan_request(self.tune.draft)
-            if request != self._request:  # something was changed on another step
-                self.action_search()
+        except UserError as error:
+            self.task_failed(error)
+            return
+        if request != self._request:  # something was changed on another step
+            self.action_search()
 
     def show_summary(self) -> None:
         """The screen itself says everything a summary would."""

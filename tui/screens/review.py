@@ -54,8 +54,8 @@ class ReviewStep(StepPage):
     def show_summary(self) -> None:
         """The cost line says it here."""
 
-    def on_screen_resume(self) -> None:
-        super().on_screen_resume()
+    def resumed(self) -> None:
+        super().resumed()
         self._write()
 
     def _write(self) -> None:

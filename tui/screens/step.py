@@ -48,6 +48,11 @@ class StepPage(Tasks, Page):
         self.show_summary()
 
     def on_screen_resume(self) -> None:
+        if self.tune.has_draft:  # else the wizard is being closed, step by step
+            self.resumed()
+
+    def resumed(self) -> None:
+        """On top (again): another step may have changed what is shown here."""
         self.update_path()
         self.show_summary()
 

@@ -50,7 +50,9 @@ def quote(value: object) -> str:
     except UnicodeEncodeError as error:
         raise UserError(f"A value is not valid Unicode: {text[:40]!r}.", "Type it again.") from error
     if not _ASCII_CONTROL.search(text):
-        return shlex.quote(text)
+        quoted = shlex.quote(text)
+        # A bare comma is safe, but reads like a mistake inside an array.
+        return f"'{text}'" if "," in text and quoted == text else quoted
     # $'...' keeps line breaks out of the script, where a line of text could pass for one of the script's own.
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "$'" + _ASCII_CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", escaped) + "'"

@@ -133,7 +133,7 @@ def _script_text(path: str) -> str:
     try:
         if file.stat().st_size > _LARGEST_SCRIPT:
             raise UserError(f"The script {file} has more than 1 MB.", "That is not a job script.")
-        text = file.read_text(encoding="utf-8")
+        text = file.read_bytes().decode("utf-8")  # line ends as they are
     except (OSError, ValueError) as error:
         raise UserError(f"The script {path!r} cannot be read: {error}.", "Check the path.") from error
     if not text.startswith("#!"):

@@ -31,7 +31,11 @@ pass_on() {
 trap pass_on TERM USR1
 trap '' INT
 
-"$@" &
+# Slurm sends a signal to every process of a task: the early warning itself must not reach the trainer.
+{
+  trap '' USR1
+  exec "$@"
+} &
 child=$!
 ((asked == 0)) || kill -TERM "$child" 2>/dev/null || true
 while true; do
@@ -43,8 +47,10 @@ done
 # bash 5.2 loses the code of a process that ends while a trap runs.
 ((code >= 0)) || code=143
 trap '' TERM USR1
-if [[ -n ${GPT_TUNE_CODES:-} ]]; then
-  printf '%s\n' "$code" >"$GPT_TUNE_CODES/.$RANK"
-  mv -f -- "$GPT_TUNE_CODES/.$RANK" "$GPT_TUNE_CODES/$RANK"
+# The job's script looks here for who failed first; thousands of ranks that did well say nothing.
+if [[ -n ${GPT_TUNE_CODES:-} ]] && ((code != 0 || WORLD_SIZE <= 64)); then
+  if printf '%s\n' "$code" >"$GPT_TUNE_CODES/.$RANK"; then
+    mv -f -- "$GPT_TUNE_CODES/.$RANK" "$GPT_TUNE_CODES/$RANK"
+  fi
 fi
 exit "$code"

@@ -16,7 +16,7 @@ path = os.path.join(os.environ["STUB_OUT"], f"{{name}}-{{rank}}-{{os.getpid()}}"
 with open(path + ".argv", "wb") as file:
     file.write(b"\\0".join(os.fsencode(a) for a in sys.argv[1:]))
 with open(path + ".env", "wb") as file:
-    file.write(b"\\0".join(os.environb[k] and k + b"=" + os.environb[k] for k in os.environb))
+    file.write(b"\\0".join(k + b"=" + os.environb[k] for k in os.environb))
 """
 
 _SRUN = """#!/bin/bash

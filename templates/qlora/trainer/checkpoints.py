@@ -101,8 +101,3 @@ def _check(folder, mark, strategy, ranks):
             f"{folder.name} was saved by {before} ranks, and ZeRO's optimizer can only be read by as many; this job "
             f"has {ranks}. Use {before} GPUs, or RESUME=weights to go on from its adapter with a new optimizer."
         )
-
-
-def newest_adapter(folder):
-    """The folder itself: an adapter can be loaded from any checkpoint."""
-    return str(folder)

@@ -100,7 +100,9 @@ class Fields:
     def _find(self, wanted, usual):
         if wanted:
             if wanted not in self.columns:
-                raise DataError(f"The records have no field {wanted!r}; they have {', '.join(self.columns[:12])}.")
+                raise DataError(
+                    f"The records have no field {wanted!r}; they have {', '.join(self.columns[:12])}."
+                )
             return wanted
         by_name = {c.lower(): c for c in reversed(self.columns)}
         return next((by_name[u] for u in usual if u in by_name), None)
@@ -194,7 +196,7 @@ def _last(turns, tokenizer):
 def _templated(tokenizer, turns, ask):
     try:
         return tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=ask)
-    except Exception as error:  # noqa: BLE001 - a template is code of the model's author
+    except Exception as error:
         roles = ", ".join(t["role"] for t in turns)
         raise DataError(f"The model's chat template refuses a conversation of {roles}: {error}.") from error
 

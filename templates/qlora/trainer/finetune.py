@@ -180,8 +180,6 @@ def arguments_of(settings, options, device, bf16, total, warmup, evaluated, plac
         "save_total_limit": settings["checkpoints_kept"],
         "eval_strategy": "steps" if evaluated else "no",
         "eval_steps": settings["eval_interval"],
-        "gradient_checkpointing": settings["gradient_checkpointing"],
-        "gradient_checkpointing_kwargs": {"use_reentrant": modelling.reentrant(settings["strategy"])},
         "ddp_find_unused_parameters": False if place.ranks > 1 and not zero else None,
         "deepspeed": options.deepspeed_config if zero else None,
         "remove_unused_columns": False,
@@ -195,7 +193,13 @@ def arguments_of(settings, options, device, bf16, total, warmup, evaluated, plac
         "group_by_length": settings["group_by_length"],
         "train_sampling_strategy": "group_by_length" if settings["group_by_length"] else "random",
     }
-    return TrainingArguments(**settings_of.takes(TrainingArguments, values))
+    values = settings_of.takes(TrainingArguments, values)
+    # "gradient_" became "activation_" in transformers 5.24, which warns of the old name.
+    renamed = settings_of.takes(TrainingArguments, {"activation_checkpointing": True})
+    name = "activation_checkpointing" if renamed else "gradient_checkpointing"
+    values[name] = settings["gradient_checkpointing"]
+    values[f"{name}_kwargs"] = {"use_reentrant": modelling.reentrant(settings["strategy"])}
+    return TrainingArguments(**values)
 
 
 def trainer_of(model, arguments, tokenizer, rows, checked, settings, signals, place, device):

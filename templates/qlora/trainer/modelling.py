@@ -66,7 +66,11 @@ def _prepare(model, settings, zero3):
     for parameter in model.parameters():
         parameter.requires_grad = False
     if checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        if enable is not None:
+            enable(how)
+        else:  # its name before transformers 5.24
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
         # Frozen embeddings give no gradient, and a checkpointed layer without one is never run again.
         model.enable_input_require_grads()
 

@@ -77,7 +77,14 @@ class Figures(TrainerCallback):
         self.steps += 1
 
     def on_evaluate(self, args, state, control, **_others):
-        self.since, self.steps = time.monotonic(), 0  # an evaluation is no training step
+        self._begin_again()
+
+    def on_save(self, args, state, control, **_others):
+        self._begin_again()
+
+    def _begin_again(self):
+        """Neither an evaluation nor a checkpoint is part of a step's time."""
+        self.since, self.steps = time.monotonic(), 0
 
     def on_log(self, args, state, control, logs=None, **_others):
         if not self.place.leads or not logs:
@@ -86,7 +93,7 @@ class Figures(TrainerCallback):
         figures["step"], figures["total_steps"] = state.global_step, state.max_steps
         if "loss" in figures and self.steps and self.since is not None:
             figures["step_time_s"] = round((time.monotonic() - self.since) / self.steps, 4)
-            self.since, self.steps = time.monotonic(), 0
+            self._begin_again()
             figures.update(_memory())
         print(figures, flush=True)
 

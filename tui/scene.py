@@ -56,11 +56,14 @@ class Camera:
 
     def __init__(self) -> None:
         self._due = True
+        self._ended = False
         self._drawn_at = -CHART_SECONDS
 
     def due(self, update: WatchUpdate, redraw: bool) -> bool:
         """redraw: a new size. The first steps and the last ones are drawn at once."""
-        self._due = self._due or redraw or update.reset or bool(update.steps)
+        over = update.ended and not self._ended
+        self._ended = update.ended
+        self._due = self._due or redraw or update.reset or bool(update.steps) or over
         if not self._due or (monotonic() - self._drawn_at < CHART_SECONDS and not update.ended):
             return False
         self._due = False

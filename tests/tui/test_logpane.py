@@ -7,7 +7,8 @@ import time
 import pytest
 
 from tests.tui.conftest import Bare, screen_text, until
-from tui.widgets.logpane import MAX_CHARACTERS, LogPane
+from tui.widgets.logpane import LogPane
+from tui.widgets.logstore import MAX_CHARACTERS
 
 
 def numbered(start: int, stop: int) -> list[str]:
@@ -90,6 +91,20 @@ async def test_padding_inside_a_line_is_squeezed_and_indents_stay() -> None:
         await until(pilot, lambda: " iteration 120/ 6141 | loss: 2.1" in screen_text(app))
         assert '    File "x.py", line 3' in screen_text(app)
         assert pane.lines[0] == " iteration      120/    6141 | loss:     2.1"
+
+
+async def test_a_long_message_is_shown_whole_and_z_wraps_rows_of_figures_too() -> None:
+    figures = " | ".join(f"column {i}: {i}" for i in range(12))
+    app = Bare(pane := LogPane())
+    async with app.run_test(size=(40, 12)) as pilot:
+        pane.focus()
+        pane.add(["the trainer's folder " * 4 + "does not exist at all", figures])
+        await until(pilot, lambda: "at all" in screen_text(app))
+        assert "column 11" not in screen_text(app)
+        await pilot.press("z")
+        await until(pilot, lambda: "column 11" in screen_text(app))
+        await pilot.press("z")
+        await until(pilot, lambda: "column 11" not in screen_text(app))
 
 
 async def test_going_to_a_line_that_is_no_longer_held_says_so() -> None:

@@ -1,11 +1,10 @@
-"""Owns the view of a log: a bounded store of raw lines, styled only when a line is on screen.
+"""Owns the view of a log: lines are styled only when they are on screen, and it stays at the end only while there.
 
-Lines arrive in batches from whoever follows the file. The view stays at the end only while it is there.
+Lines arrive in batches from whoever follows the file; `logstore` holds them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -18,12 +17,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from tui.widgets.logstore import MAX_CHARACTERS, MAX_LINES, LogStore, shown
 from tui.widgets.paint import Line, Painted, clean
-
-# Trainers pad their figures to columns 15 wide; on 80 columns the blanks would hide the figures. Indents stay.
-_BLANKS = re.compile(r"(?<=\S) {2,}")
-MAX_LINES = 20_000
-MAX_CHARACTERS = 4_000  # of one line; a 1 MB line would otherwise be measured at every frame
 
 
 def plain_level(line: str) -> str:
@@ -43,6 +38,7 @@ class LogPane(Painted, ScrollView, can_focus=True):
         Binding("N", "next_match(-1)", "Previous match", show=False),
         Binding("left", "shift(-16)", "Left", show=False),
         Binding("right", "shift(16)", "Right", show=False),
+        Binding("z", "wrap", "Wrap", show=False, tooltip="Wrap rows of figures too, or not"),
     ]
 
     follow: reactive[bool] = reactive(True)
@@ -56,9 +52,7 @@ class LogPane(Painted, ScrollView, can_focus=True):
     ) -> None:
         super().__init__(id=id)
         self._level = level
-        self._max_lines = max_lines
-        self._lines: list[str] = []
-        self._dropped = 0  # lines no longer held; line numbers are absolute
+        self._store = LogStore(max_lines)
         self._wanted = ""
         self._match: int | None = None
         self._shift = 0
@@ -67,12 +61,12 @@ class LogPane(Painted, ScrollView, can_focus=True):
 
     @property
     def lines(self) -> Sequence[str]:
-        return self._lines
+        return self._store.lines
 
     @property
     def dropped(self) -> int:
         """Lines that were shown once and are no longer held."""
-        return self._dropped
+        return self._store.dropped
 
     @property
     def searching(self) -> str:
@@ -83,36 +77,30 @@ class LogPane(Painted, ScrollView, can_focus=True):
         if not lines:
             return
         at_end = self.at_end
-        self._lines += [
-            line if len(line) <= MAX_CHARACTERS else line[:MAX_CHARACTERS] + "…" for line in lines
-        ]
-        excess = len(self._lines) - self._max_lines
-        if excess > 0:
-            del self._lines[:excess]
-            self._dropped += excess
+        gone = self._store.add(lines)
         self._resize_view()
         if self.follow and at_end:
             self._to_end()
         else:
             self.unseen += len(lines)
-            if excess > 0:
-                self.scroll_to(y=max(self.scroll_y - excess, 0), animate=False, force=True, immediate=True)
+            if gone:
+                self._scroll(max(round(self.scroll_y) - gone, 0))
         self.refresh()
 
     def clear(self) -> None:
-        self._lines.clear()
-        self._dropped = self.unseen = 0
+        self._store.clear()
+        self.unseen = 0
         self._match = None
         self._resize_view()
         self.refresh()
 
     def _resize_view(self) -> None:
-        """Tell the scroll bar how many lines there are, without the layout that assigning would start.
+        """Tell the scroll bar how many rows there are, without the layout that assigning would start.
 
         The scroll bar is always there and the widget's own size never changes, so nothing can move; a layout
         for each batch would repaint the whole screen.
         """
-        size = Size(self.scrollable_content_region.width, len(self._lines))
+        size = Size(self.scrollable_content_region.width, self._store.rows)
         self.set_reactive(LogPane.virtual_size, size)
         self.vertical_scrollbar.window_virtual_size = size.height
 
@@ -122,15 +110,29 @@ class LogPane(Painted, ScrollView, can_focus=True):
     def at_end(self) -> bool:
         return self.scroll_offset.y >= self.max_scroll_y - 1
 
+    def _scroll(self, row: float) -> None:
+        self.scroll_to(y=row, animate=False, force=True, immediate=True)
+
     def _to_end(self) -> None:
-        self.scroll_to(y=self.max_scroll_y, animate=False, force=True, immediate=True)
+        self._scroll(self.max_scroll_y)
         self.unseen = 0
 
     def on_resize(self, event: events.Resize) -> None:
-        """A view that follows stays at the end when something above it grows."""
+        self._lay_out(self._store.wrap_all)
+
+    def _lay_out(self, wrap_all: bool) -> None:
+        """Rows for the present width. A view that follows stays at the end, another one at its line."""
+        top = self._store.at(round(self.scroll_offset.y))
+        changed = self._store.lay_out(self.scrollable_content_region.width, wrap_all)
         self._resize_view()
         if self.follow:
             self._to_end()
+        elif changed and top is not None:
+            self._scroll(self._store.row_of(top[0] + self._store.dropped) or 0)
+        self.refresh()
+
+    def action_wrap(self) -> None:
+        self._lay_out(not self._store.wrap_all)
 
     def action_follow(self) -> None:
         """Follow on jumps to the end; follow off leaves the view where it is."""
@@ -139,6 +141,7 @@ class LogPane(Painted, ScrollView, can_focus=True):
             self._to_end()
 
     def action_shift(self, by: int) -> None:
+        """Look further right along lines that are cut."""
         self._shift = max(0, min(self._shift + by, MAX_CHARACTERS))
         self.refresh()
 
@@ -158,21 +161,21 @@ class LogPane(Painted, ScrollView, can_focus=True):
 
     def go_to_line(self, number: int) -> bool:
         """Show an absolute line number (0-based since the log was opened); False when no longer held."""
-        row = number - self._dropped
-        if not 0 <= row < len(self._lines):
+        row = self._store.row_of(number)
+        if row is None:
             return False
-        self._match = row + self._dropped
+        self._match = number
         self.follow = False
-        self.scroll_to(y=max(row - self.size.height // 3, 0), animate=False, force=True, immediate=True)
+        self._scroll(max(row - self.size.height // 3, 0))
         self.refresh()
         return True
 
     def go_to_text(self, text: str) -> bool:
         """Show the first held line that contains a text; False when none does."""
         wanted = clean(text).strip()[:200]
-        for row, line in enumerate(self._lines):
+        for index, line in enumerate(self._store.lines):
             if wanted and wanted in clean(line):
-                return self.go_to_line(row + self._dropped)
+                return self.go_to_line(index + self._store.dropped)
         return False
 
     # --- searching
@@ -181,26 +184,21 @@ class LogPane(Painted, ScrollView, can_focus=True):
         """Find a plain text, ignoring case; shows the last match and returns how many lines match."""
         self._wanted = wanted.lower()
         self._match = None
-        if not self._wanted:
-            self.refresh()
-            return 0
-        count = sum(self._wanted in line.lower() for line in self._lines)
+        count = self._store.count(self._wanted) if self._wanted else 0
         if count:
-            self._seek(len(self._lines) - 1, -1)
+            self._seek(self._store.dropped + len(self._store.lines) - 1, -1)
         self.refresh()
         return count
 
     def action_next_match(self, by: int) -> None:
         if self._wanted:
-            start = self._match - self._dropped if self._match is not None else len(self._lines)
-            self._seek(start + by, by)
+            end = self._store.dropped + len(self._store.lines)
+            self._seek((self._match if self._match is not None else end) + by, by)
 
-    def _seek(self, row: int, by: int) -> None:
-        while 0 <= row < len(self._lines):
-            if self._wanted in self._lines[row].lower():
-                self.go_to_line(row + self._dropped)
-                return
-            row += by
+    def _seek(self, start: int, by: int) -> None:
+        found = self._store.find(self._wanted, start, by)
+        if found is not None:
+            self.go_to_line(found)
 
     # --- drawing
 
@@ -210,21 +208,22 @@ class LogPane(Painted, ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
-        row = y + round(self.scroll_offset.y)
-        if row >= len(self._lines):
+        place = self._store.at(y + round(self.scroll_offset.y))
+        if place is None:
             return self.paint([], width)
-        line = _BLANKS.sub(" ", clean(self._lines[row]))
+        index, part = place
+        line = shown(self._store.lines[index])
         role = self._level(line)
-        if self._match == row + self._dropped and not self._wanted:
+        if self._match == index + self._store.dropped and not self._wanted:
             role = "match"
-        strip = Strip(
-            [Segment(text, self.role_style(part)) for text, part in self._marked(line, role) if text]
-        )
-        if self._shift:
-            strip = strip.crop(self._shift, self._shift + width)
-        return strip.adjust_cell_length(width, self.rich_style)
+        strip = Strip([Segment(text, self.role_style(r)) for text, r in self._marked(line, role) if text])
+        offset = part * width + self._shift
+        if offset:
+            strip = strip.crop(offset, offset + width)
+        return strip.adjust_cell_length(width, self.rich_style).simplify()
 
     def _marked(self, line: str, role: str) -> Line:
+        """The line with what was searched for marked."""
         if not self._wanted or self._wanted not in (lower := line.lower()) or len(lower) != len(line):
             return [(line, role)]
         parts: list[tuple[str, str]] = []

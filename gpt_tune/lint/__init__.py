@@ -1,0 +1,1 @@
+"""Owns checking job scripts, container files and configurations that people wrote by hand."""

@@ -1,0 +1,200 @@
+"""Owns working out FLOPs formulas found in Python source with sample numbers, to compare them with the right one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+# Sample numbers that no power of ten or two relates.
+SAMPLE = {"batch": 48.0, "seq": 2048.0, "hidden": 7168.0, "layers": 61.0, "vocab": 50257.0}
+_ROLES = (
+    ("layers", re.compile(r"^(?:n_?layers?|num_?layers?|layers?|l|nlayers?|n_layer|num_hidden_layers)$")),
+    ("hidden", re.compile(r"^(?:h|d|hidden|hidden_?(?:size|dim)|d_?model|h_?size|n_embd|dim|emb(?:ed)?_?dim)$")),
+    ("seq", re.compile(r"^(?:s|t|seq|seq_?len(?:gth)?|sequence_?length|ctx|context(?:_length)?|block_size|n_ctx)$")),
+    ("vocab", re.compile(r"^(?:v|vocab|vocab_?size|padded_?vocab(?:_size)?|n_vocab)$")),
+    ("batch", re.compile(r"^(?:b|gbs|batch|batch_?size|global_?batch(?:_?size)?|gb|bsz)$")),
+    ("ignored", re.compile(
+        r"^(?:.*time.*|.*elapsed.*|.*gpus?.*|world(?:_?size)?|n|.*seconds.*|dt|.*_s|.*_ms|num_?devices|nodes|.*duration.*)$"
+    )),
+)  # fmt: skip
+_DEEPEST = 60
+
+
+def role_of(name: str) -> str | None:
+    """What a variable of this name holds in such formulas."""
+    plain = name.lower().strip("_")
+    return next((role for role, pattern in _ROLES if pattern.match(plain)), None)
+
+
+@dataclass(slots=True)
+class Formula:
+    """A formula worked out. used: roles it takes in. literals: whether shape figures are written into it."""
+
+    line: int
+    value: float
+    used: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Scope:
+    """Names assigned so far in one function, with what they depend on."""
+
+    expressions: dict[str, ast.expr] = field(default_factory=dict)
+    parameters: frozenset[str] = frozenset()
+    found: set[str] = field(default_factory=set)
+
+
+class _Cannot(Exception):
+    """The expression holds something that is no arithmetic."""
+
+
+def formulas(tree: ast.Module) -> Iterator[Formula]:
+    """Every expression that multiplies a layer count with a square of the width."""
+    for scope_node in (tree, *_functions(tree)):
+        scope = _Scope(parameters=_parameters(scope_node))
+        inner = {id(n) for f in _functions(scope_node) if f is not scope_node for n in ast.walk(f)}
+        for statement in _statements(scope_node):
+            if id(statement) in inner:
+                continue
+            for expression in _expressions(statement):
+                formula = _work_out(expression, scope)
+                if formula is None:
+                    continue
+                # What is worked out from a formula found before only repeats it.
+                if not scope.found & _names(expression):
+                    yield formula
+                scope.found |= {t.id for t in _targets(statement)}
+            _learn(statement, scope)
+
+
+def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def _parameters(node: ast.AST) -> frozenset[str]:
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return frozenset()
+    return frozenset(a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs))
+
+
+def _statements(node: ast.AST) -> list[ast.stmt]:
+    found = [n for n in ast.walk(node) if isinstance(n, ast.stmt) and n is not node]
+    return sorted(found, key=lambda n: (n.lineno, n.col_offset))
+
+
+def _expressions(statement: ast.stmt) -> list[ast.expr]:
+    if (
+        isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign))
+        and statement.value is not None
+    ):
+        return [statement.value]
+    return []
+
+
+def _names(expression: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(expression) if isinstance(n, ast.Name)}
+
+
+def _targets(statement: ast.stmt) -> list[ast.Name]:
+    found = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return [t for t in found if isinstance(t, ast.Name)]
+
+
+def _learn(statement: ast.stmt, scope: _Scope) -> None:
+    if (
+        isinstance(statement, ast.Assign)
+        and len(statement.targets) == 1
+        and isinstance(statement.targets[0], ast.Name)
+    ):
+        scope.expressions[statement.targets[0].id] = statement.value
+    elif (
+        isinstance(statement, ast.AnnAssign)
+        and isinstance(statement.target, ast.Name)
+        and statement.value is not None
+    ):
+        scope.expressions[statement.target.id] = statement.value
+
+
+def _work_out(expression: ast.expr, scope: _Scope) -> Formula | None:
+    used: set[str] = set()
+    try:
+        value = _value(expression, scope, used, _DEEPEST)
+    except (_Cannot, ZeroDivisionError, OverflowError):
+        return None
+    if not {"layers", "hidden", "seq"} <= used or value <= 0:
+        return None
+    return Formula(expression.lineno, value, frozenset(used))
+
+
+def _value(node: ast.expr, scope: _Scope, used: set[str], depth: int) -> float:
+    if depth <= 0:
+        raise _Cannot
+    if (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and not isinstance(node.value, bool)
+    ):
+        return float(node.value)
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        return _named(node, scope, used, depth)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        inner = _value(node.operand, scope, used, depth - 1)
+        return -inner if isinstance(node.op, ast.USub) else inner
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, scope, used, depth - 1), _value(node.right, scope, used, depth - 1)
+        return _combine(node.op, left, right)
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("float", "int", "round")
+        and node.args
+    ):
+        return _value(node.args[0], scope, used, depth - 1)
+    raise _Cannot
+
+
+def _combine(operator: ast.operator, left: float, right: float) -> float:
+    if isinstance(operator, ast.Add):
+        return left + right
+    if isinstance(operator, ast.Sub):
+        return left - right
+    if isinstance(operator, ast.Mult):
+        return left * right
+    if isinstance(operator, (ast.Div, ast.FloorDiv)):
+        return left / right
+    if isinstance(operator, ast.Pow) and abs(right) <= 8:
+        return float(left**right)
+    raise _Cannot
+
+
+def _named(node: ast.expr, scope: _Scope, used: set[str], depth: int) -> float:
+    """A variable: worked out from its own assignment where that is arithmetic, else a sample of its role."""
+    name = _plain_name(node)
+    own = scope.expressions.get(name) if isinstance(node, ast.Name) else None
+    role = role_of(name)
+    if own is not None and name not in scope.parameters:
+        if isinstance(own, ast.Constant) and role in SAMPLE:
+            used.add(role)
+            return SAMPLE[role]
+        before = set(used)
+        try:
+            return _value(own, scope, used, depth - 1)
+        except _Cannot:
+            used.clear()
+            used.update(before)
+    if role is None:
+        raise _Cannot
+    used.add(role)
+    return SAMPLE.get(role, 1.0)
+
+
+def _plain_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return str(node.slice.value)
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -54,7 +55,7 @@ def connect(name: str | None = None) -> Scheduler:
             "Run gpt-tune on the cluster's login node, or log in to it from here: "
             f"gpt-tune site {name} --set ssh=user@login-node",
         )
-    scheduler = SlurmCli()
+    scheduler = _slurm_here()
     try:
         slurm = scheduler.cluster
     except Unreachable:
@@ -90,7 +91,7 @@ def _ask_slurm() -> tuple[str, SchedulerError | None] | None:
     """This machine's own cluster; None when it belongs to none."""
     if shutil.which("sinfo") is None:
         return None
-    scheduler = SlurmCli()
+    scheduler = SlurmCli()  # a ping needs no better way
     try:
         scheduler.check_reachable()
         return scheduler.cluster, None
@@ -111,6 +112,25 @@ def _ask_ssh(name: str, site: Site) -> tuple[str, SchedulerError | None]:
         _away[name] = (time.monotonic() + _AWAY_SECONDS, error)
         return name, error
     return name, None
+
+
+def _slurm_here() -> SlurmCli:
+    """This machine's own cluster: through pyslurm where it is installed, else through Slurm's commands.
+
+    $GPT_TUNE_SLURM or the site's `way` force one: cli or api.
+    """
+    name = configured_name()
+    site = sites.load(name) if name and sites.path_of(name).is_file() else None
+    way = os.environ.get("GPT_TUNE_SLURM", "") or (site.way if site else "")
+    if way not in ("", "cli", "api"):
+        raise UserError(f"GPT_TUNE_SLURM is {way!r}.", "Set it to cli or api, or unset it.")
+    if way == "cli":
+        return SlurmCli()
+    from gpt_tune.schedulers import slurm_api
+
+    if way == "api":
+        return slurm_api.forced()
+    return slurm_api.SlurmApi() if slurm_api.is_installed() else SlurmCli()
 
 
 def _behind_ssh() -> dict[str, Site]:

@@ -116,7 +116,7 @@ class SlurmCli:
             done = self.commands.run(
                 _sbatch(request, self.files),
                 _SUBMIT_SECONDS,
-                _environment(request, self.files, self._own_variables()),
+                job_environment(request, self.files, self._own_variables()),
             )
         except Unreachable as error:
             raise SubmitUnknown(
@@ -188,16 +188,19 @@ class SlurmCli:
 
 
 def _sbatch(request: SubmitRequest, files: Files) -> list[str]:
-    own = sbatch_lines.options(files.read(request.script)).get("comment", "")
-    # Some sites bill by the comment: the user's own words stay in front of the token.
-    comment = own if request.token in own else f"{own} {request.token}".strip()
     return [
-        "sbatch", "--parsable", f"--comment={comment}", f"--chdir={request.run_dir}", *request.extra_arguments,
-        request.script,
+        "sbatch", "--parsable", f"--comment={comment_of(request, files)}", f"--chdir={request.run_dir}",
+        *request.extra_arguments, request.script,
     ]  # fmt: skip
 
 
-def _environment(request: SubmitRequest, files: Files, own: Mapping[str, str]) -> dict[str, str]:
+def comment_of(request: SubmitRequest, files: Files) -> str:
+    """Some sites bill by the comment: the user's own words stay in front of the token."""
+    own = sbatch_lines.options(files.read(request.script)).get("comment", "")
+    return own if request.token in own else f"{own} {request.token}".strip()
+
+
+def job_environment(request: SubmitRequest, files: Files, own: Mapping[str, str]) -> dict[str, str]:
     """The job's variables, and those SBATCH_* defaults of the user that the script leaves open.
 
     sbatch lets SBATCH_PARTITION win over the script's --partition, so what was planned would not be what runs.

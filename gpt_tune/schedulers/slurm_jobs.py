@@ -87,7 +87,7 @@ def _from_squeue(row: dict[str, str]) -> JobStatus:
         submitted_at=slurm_words.stamp(row["SubmitTime"]),
         started_at=None if state == "PENDING" else start,
         ended_at=end if state in ENDED else None,
-        exit_code=_exit_code(state, row["exit_code"]),
+        exit_code=exit_code_of(state, row["exit_code"]),
         comment="" if row["Comment"] == "(null)" else row["Comment"],
         log_paths=(row["STDOUT"],) if row["STDOUT"].startswith("/") else (),
         work_dir=row["WorkDir"],
@@ -112,13 +112,13 @@ def _from_sacct(row: dict[str, str]) -> JobStatus:
         submitted_at=slurm_words.stamp(row["Submit"]),
         started_at=slurm_words.stamp(row["Start"]),
         ended_at=slurm_words.stamp(row["End"]) if state in ENDED else None,
-        exit_code=_exit_code(state, row["ExitCode"]),
+        exit_code=exit_code_of(state, row["ExitCode"]),
         comment=row["Comment"],
         work_dir=row["WorkDir"],
     )
 
 
-def _exit_code(state: str, text: str) -> int | None:
+def exit_code_of(state: str, text: str) -> int | None:
     """The exit code of an ended job. A cancelled job's 0 says nothing about the program."""
     if state not in ENDED:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gpt_tune.schedulers import columns, hostlist, slurm_words
@@ -36,9 +37,14 @@ class _Partition:
 
 def parse(output: bytes) -> tuple[tuple[Partition, ...], tuple[str, ...]]:
     """Partitions in sinfo's order, and notes about what a NodeGroup cannot say."""
+    return of_rows(columns.rows(output, COLUMNS))
+
+
+def of_rows(rows: Iterable[dict[str, str]]) -> tuple[tuple[Partition, ...], tuple[str, ...]]:
+    """The same from rows with the names and notations of COLUMNS."""
     partitions: dict[str, _Partition] = {}
     notes: dict[str, None] = {}
-    for row in columns.rows(output, COLUMNS):
+    for row in rows:
         name = row["Partition"].removesuffix("*")
         partition = partitions.setdefault(name, _Partition(row))
         if row["Partition"].endswith("*"):

@@ -1,0 +1,81 @@
+"""The contract suite through the real pyslurm, where it can be imported and fits the test cluster's Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpt_tune.errors import SchedulerError
+from gpt_tune.schedulers.base import ENDED, SubmitRequest
+from gpt_tune.schedulers.slurm_api import SlurmApi, is_installed
+from gpt_tune.schedulers.slurm_cli import SlurmCli
+from tests.cluster import SlurmCluster, wait_until
+from tests.schedulers import test_contract as contract
+
+pytestmark = pytest.mark.slurm
+
+# The whole contract suite, through pyslurm.
+for _name in dir(contract):
+    if _name.startswith("test_"):
+        globals()[_name] = getattr(contract, _name)
+
+
+@pytest.fixture
+def scheduler(request: pytest.FixtureRequest) -> Iterator[SlurmApi]:
+    if not is_installed():
+        pytest.skip("pyslurm is not installed: it builds only against the headers of its own Slurm version")
+    request.getfixturevalue("slurm")
+    api = SlurmApi()
+    api.my_jobs()
+    if api.fallback:
+        pytest.skip(f"pyslurm cannot be used with this cluster: {api.fallback}")
+    yield api
+    assert api.fallback == "", "a test fell back to Slurm's commands"
+    api.close()
+
+
+def test_both_ways_see_the_same_cluster(scheduler: SlurmApi, slurm: SlurmCluster, tmp_path: Path) -> None:
+    api, cli = scheduler.discover(), SlurmCli().discover()
+    assert (api.name, api.version) == (cli.name, cli.version)
+    assert api.partitions == cli.partitions
+
+
+def test_both_ways_see_the_same_job(scheduler: SlurmApi, slurm: SlurmCluster, tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(
+        f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\n#SBATCH --gres=gpu:b200:4\n"
+        f"#SBATCH --time=30:00\n#SBATCH --output={tmp_path}/%x-%j.out\n#SBATCH --exclude=b200-1,b200-2\n"
+        "#SBATCH --signal=B:USR1@120\n#SBATCH --open-mode=append\n#SBATCH --no-requeue\nsleep 600\n"
+    )
+    request = SubmitRequest(str(tmp_path / "job.sh"), str(tmp_path), "both", "token-b", {"ADDED": "given"})
+    by_api, by_cli = scheduler.submit(request), SlurmCli().submit(request)
+    slurm.wait_for_state(by_api, "RUNNING")
+    slurm.wait_for_state(by_cli, "RUNNING")
+    shown = [_shown(slurm, job) for job in (by_api, by_cli)]
+    for key in (
+        "NumNodes", "NumTasks", "TimeLimit", "ReqTRES", "TresPerNode", "ExcNodeList", "Requeue", "StdOut", "WorkDir",
+        "Comment", "MinMemoryNode", "CPUs/Task", "NtasksPerN:B:S:C", "Partition", "UserId",
+    ):  # fmt: skip
+        assert shown[0].get(key, "").replace(by_api, "J") == shown[1].get(key, "").replace(by_cli, "J"), key
+    api, cli = scheduler.statuses([by_api, by_cli]), SlurmCli().statuses([by_api, by_cli])
+    assert api == cli
+
+
+def _shown(slurm: SlurmCluster, job_id: str) -> dict[str, str]:
+    words = slurm.run("scontrol", "show", "job", "-o", job_id).split()
+    return {k: v for k, equals, v in (w.partition("=") for w in words) if equals}
+
+
+def test_arrays_and_a_refusal(scheduler: SlurmApi, slurm: SlurmCluster, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH --array=1-3\n#SBATCH --output=/dev/null\n[ $SLURM_ARRAY_TASK_ID != 2 ]\n"
+    )
+    job_id = scheduler.submit(SubmitRequest(str(script), str(tmp_path), "arr", "t"))
+    wait_until(lambda: scheduler.statuses([job_id])[job_id].state in ENDED, 30, "the array's end")
+    tasks = scheduler.statuses([f"{job_id}_1", f"{job_id}_2"])
+    assert {k: v.state for k, v in tasks.items()} == {f"{job_id}_1": "COMPLETED", f"{job_id}_2": "FAILED"}
+    script.write_text("#!/bin/bash\n#SBATCH --partition=nosuch\ntrue\n")
+    with pytest.raises(SchedulerError, match="Invalid partition name"):
+        scheduler.submit(SubmitRequest(str(script), str(tmp_path), "x", "t"))

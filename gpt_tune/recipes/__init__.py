@@ -6,9 +6,10 @@ from gpt_tune.errors import unknown_name
 from gpt_tune.recipes.base import JobSpec, Recipe, Rendered
 from gpt_tune.recipes.custom import CustomRecipe
 from gpt_tune.recipes.megatron_deepspeed import MegatronDeepSpeedRecipe
+from gpt_tune.recipes.qlora import QloraRecipe
 from gpt_tune.recipes.smoke import SmokeRecipe
 
-_ALL: tuple[Recipe, ...] = (MegatronDeepSpeedRecipe(), SmokeRecipe(), CustomRecipe())
+_ALL: tuple[Recipe, ...] = (MegatronDeepSpeedRecipe(), QloraRecipe(), SmokeRecipe(), CustomRecipe())
 _RECIPES = {r.name: r for r in _ALL}
 
 

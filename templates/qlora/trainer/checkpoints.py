@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 MARK = "complete.json"
-NONE, AUTO, WEIGHTS = "none", "auto", "weights"
+NONE, AUTO = "none", "auto"
 
 
 class CheckpointError(Exception):
@@ -58,22 +58,35 @@ def kind(folder):
 def choose(output, resume, strategy, ranks):
     """The folder to continue from, or None; and sentences for the log.
 
-    resume: auto, none, weights (the newest adapter with a new optimizer), or a checkpoint's folder.
+    resume: auto (the newest whole one), none, or a checkpoint's folder.
     """
     if resume == NONE:
         return None, []
-    if resume not in (AUTO, WEIGHTS):
+    if resume != AUTO:
         return _named(Path(resume), strategy, ranks)
+    folder, mark, notes = newest(output)
+    if folder is not None:
+        _check(folder, mark, strategy, ranks)
+    return folder, notes
+
+
+def newest(output):
+    """The newest whole checkpoint and its mark, or None twice; and sentences about those passed over."""
     notes = []
     for folder in folders(output):
         mark = read_mark(folder)
-        if mark is None:
-            notes.append(f"{folder.name} is not whole (the job ended while it was saved): passed over")
-            continue
-        if resume == AUTO:
-            _check(folder, mark, strategy, ranks)
-        return folder, notes
-    return None, notes
+        if mark is not None:
+            return folder, mark, notes
+        notes.append(f"{folder.name} is not whole (the job ended while it was saved): passed over")
+    return None, None, notes
+
+
+def adapter_in(earlier):
+    """The newest whole checkpoint of an earlier run, whose adapter a new one starts from."""
+    folder, _, _ = newest(earlier)
+    if folder is None:
+        raise CheckpointError(f"There is no whole checkpoint in {earlier} to take an adapter from.")
+    return folder
 
 
 def _named(folder, strategy, ranks):

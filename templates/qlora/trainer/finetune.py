@@ -51,26 +51,28 @@ def run(argv, place):
     quantized = settings["base_weights"] != "16bit"
     if settings["strategy"] != "ddp" and not options.deepspeed_config:
         raise settings_of.SettingsError(f"strategy {settings['strategy']} needs --deepspeed-config.")
-    local = Path(settings["data"]).exists()
-    machine.check_packages(quantized, settings["strategy"], hub=not local)
     start, notes = checkpoints.choose(settings["output"], options.resume, settings["strategy"], place.ranks)
+    adapter = checkpoints.adapter_in(options.adapter_from) if options.adapter_from and start is None else None
     for note in notes:
         place.say(note)
+    local = Path(settings["data"]).exists()
+    machine.check_packages(quantized, settings["strategy"], hub=not local)
     if options.cpu:
         device, bf16, words = "cpu", False, "CPU"
     else:
         device, bf16, words = machine.check_gpu(place, quantized)
     print(f"rank {place.rank} of {place.ranks} on {place.host}: {words}", flush=True)
-    return train(settings, options, place, device, bf16, start)
+    return train(settings, options, place, (device, bf16), start, adapter)
 
 
-def train(settings, options, place, device, bf16, start):
+def train(settings, options, place, fit, start, adapter):
     """Load, train, save."""
     import modelling
     import reporting
     import torch
     from transformers import set_seed
 
+    device, bf16 = fit
     signals = reporting.Signals()
     set_seed(settings["seed"])
     tokenizer = modelling.tokenizer_of(settings["weights"])
@@ -83,7 +85,6 @@ def train(settings, options, place, device, bf16, start):
     # Before the model: with ZeRO-3 transformers splits it over the ranks while it loads.
     arguments = arguments_of(settings, options, device, bf16, total, warmup, bool(checked), place)
     half = torch.float32 if device == "cpu" else (torch.bfloat16 if bf16 else torch.float16)
-    adapter = str(start) if start is not None and options.resume == checkpoints.WEIGHTS else None
     began = time.monotonic()
     model = modelling.load(settings, place, device, half, adapter)
     trained, everything = modelling.counted(model)
@@ -94,11 +95,11 @@ def train(settings, options, place, device, bf16, start):
     trainer, stopping = trainer_of(
         model, arguments, tokenizer, rows, checked, settings, signals, place, device
     )
-    resume = None if start is None or adapter else str(start)
     if start is not None:
-        what = "adapter only, new optimizer" if adapter else "everything"
-        place.say(f"continuing from {start} ({what})")
-    trainer.train(resume_from_checkpoint=resume)
+        place.say(f"continuing from {start}")
+    elif adapter is not None:
+        place.say(f"starting from the adapter of {adapter}, with a new optimizer")
+    trainer.train(resume_from_checkpoint=None if start is None else str(start))
     return finish(trainer, tokenizer, settings, place, stopping)
 
 

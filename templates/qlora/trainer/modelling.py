@@ -2,6 +2,7 @@
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
+from settings import SettingsError
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 
@@ -34,7 +35,7 @@ def load(settings, place, device, half, adapter):
     model.config.use_cache = False
     _prepare(model, settings, zero3)
     if adapter is not None:
-        return PeftModel.from_pretrained(model, adapter, is_trainable=True)
+        return PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
     return get_peft_model(model, _lora(settings, model))
 
 
@@ -80,7 +81,7 @@ def _lora(settings, model):
     wanted = list(settings["lora_targets"])
     found = [name for name in wanted if name in names]
     if not found:
-        raise ValueError(
+        raise SettingsError(
             f"The model has none of the layers {', '.join(wanted)}; it has {', '.join(sorted(names)[:20])}."
         )
     return LoraConfig(

@@ -40,7 +40,10 @@ def parse(argv=None):
     """The settings as a dict, and the options that are no settings (resume, quantize, device)."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--settings", required=True, help="the run folder's finetune.json")
-    parser.add_argument("--resume", default="auto", help="auto, none, weights or a checkpoint's folder")
+    parser.add_argument("--resume", default="auto", help="auto, none or a checkpoint's folder")
+    parser.add_argument(
+        "--adapter-from", default="", help="folder of earlier checkpoints to take an adapter from"
+    )
     parser.add_argument("--deepspeed-config", default="", help="configuration for zero2 and zero3")
     parser.add_argument(
         "--no-quantize",

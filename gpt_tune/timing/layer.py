@@ -35,7 +35,7 @@ class Micro:
     flash: Bools
     speed: Floats  # of matrix products, over 16-bit
     seq_length: Ints
-    gathers: Bools  # parameters fetched and released by Python hooks (DeepSpeed's ZeRO-3)
+    hooks: Ints  # parameters fetched and released by Python (DeepSpeed's ZeRO-3): 1 alone, 2 with peers
     fused_softmax: bool = True
 
 
@@ -105,7 +105,9 @@ def counts(model: ModelShape, dropout: bool, fused: float) -> Counts:
         2 * mix(2 * bias + 2.5 * drop + 3, 3 + 0.5 * drop),
         2 * mix(1 * bias + 2.5 * drop + 3, 2 + 1.5 * drop),
     )
-    rotary = (mix(20.0, 6.0), mix(24.0, 6.0)) if model.positions == "rotary" else (0.0, 0.0)
+    # Rotating q and k: two products, half turn, concatenation, sum.
+    turns = model.positions == "rotary"
+    rotary = (mix(24.0, 6.0), mix(30.0, 6.0)) if turns else (0.0, 0.0)
     # Splitting and transposing q, k, v and the context.
     reshapes = (8.0, 10.0)
     if model.gated_mlp:
@@ -118,7 +120,10 @@ def counts(model: ModelShape, dropout: bool, fused: float) -> Counts:
         outside=(norms[0] + joins[0], norms[1] + joins[1]),
         inside=(reshapes[0] + rotary[0], reshapes[1] + rotary[1]),
         mlp=mlp,
-        kernels=(mix(kernels_[0], 20.0), mix(kernels_[1], 32.0)),
+        kernels=(
+            mix(kernels_[0] + 24.0 * turns, 20.0 + 2.0 * turns),
+            mix(kernels_[1] + 30.0 * turns, 32.0 + 2.0 * turns),
+        ),
     )
 
 
@@ -242,7 +247,7 @@ class LayerTimer:
         host = kernels_ * c.host * (0.5 if backward else 1.0) * (1.0 + WAIT_PER_DOUBLING * np.log2(self.t))
         # Backward fetches weights and hands gradients over.
         fetches = tensors_of_layer(model) * (2.0 if backward else 1.0)
-        host = host + np.where(self.micro.gathers, fetches * c.zero3, 0.0)
+        host = host + fetches * c.zero3 * 0.5 * self.micro.hooks
         return Pass(gpu, tensor, self._context_comm(backward), expert, host)
 
     def embedding(self, backward: bool) -> Pass:

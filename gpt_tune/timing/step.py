@@ -33,6 +33,8 @@ PARTS = (
     "optimizer",
     "other",
 )
+# Trainers whose optimizer and collectives are DeepSpeed's.
+DEEPSPEED = ("megatron-deepspeed", "deepspeed")
 _FULL = GRANULARITIES.index("full")
 _SELECTIVE = GRANULARITIES.index("selective")
 _BLOCK = METHODS.index("block")
@@ -51,9 +53,6 @@ class _Cost:
     context: Floats
     expert: Floats
     other: Floats
-
-    def pick(self, index: NDArray[np.intp]) -> _Cost:
-        return _Cost(*(getattr(self, f)[index] for f in self.__dataclass_fields__))
 
     @property
     def total(self) -> Floats:
@@ -141,7 +140,7 @@ def _pieces(
         batch.precision,
         (batch.recompute_granularity == _SELECTIVE).view(np.int8).astype(np.int64),
         np.broadcast_to(np.asarray(seq_length, dtype=np.int64), (len(batch),)),
-        _gathers_by_hooks(trainer, batch).view(np.int8).astype(np.int64),
+        _hooks(trainer, batch),
     ]
     (t, c, method, e, b, sp, flash, precision, selective, s, hooks), index = distinct(columns)
     speed = np.where(precision == _FP8, constants.fp8_speedup, np.where(precision == _FP32, _FP32_SPEED, 1.0))
@@ -155,7 +154,7 @@ def _pieces(
         flash=flash == 1,
         speed=speed,
         seq_length=s,
-        gathers=hooks == 1,
+        hooks=hooks,
         fused_softmax=batch.fusions.masked_softmax,
     )
     dropout = (trainer.dropout or 0.0) > 0 if trainer.dropout is not None else model.norm == "layernorm"
@@ -176,10 +175,12 @@ def _pieces(
     ), index
 
 
-def _gathers_by_hooks(trainer: Trainer, batch: LayoutBatch) -> NDArray[np.bool_]:
-    """Where DeepSpeed's ZeRO-3 fetches and releases each module's parameters from Python."""
-    result: NDArray[np.bool_] = (batch.zero_stage == 3) & (batch.data_parallel * batch.context_parallel > 1)
-    return result if trainer.name == "megatron-deepspeed" else np.zeros_like(result)
+def _hooks(trainer: Trainer, batch: LayoutBatch) -> Ints:
+    """How DeepSpeed's ZeRO-3 fetches each module's parameters from Python: 0 not at all, 1 alone, 2 with peers."""
+    if trainer.name not in DEEPSPEED:
+        return np.zeros(len(batch), dtype=np.int64)
+    peers = batch.data_parallel * batch.context_parallel > 1
+    return np.where(batch.zero_stage == 3, np.where(peers, 2, 1), 0).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,8 @@ def _pipeline(
     use_first, use_last = first >= slowest, (last >= slowest) & (first < slowest)
     layers = np.where(use_first, split.first, np.where(use_last, split.last, split.middle))
     plain = np.where(use_first, dense_first, layers if none is None else 0)
-    everything = first + last + middle * np.maximum(p - 2, 0)
+    between = np.maximum(model.layers - split.first - split.last, 0) / np.maximum(split.middle, 1)
+    everything = first + last + middle * between
     sends = np.where(single, 0.0, _sends(model, node, batch, seq_length, constants))
     steady = m.astype(np.float64)
 
@@ -255,7 +257,7 @@ def _pipeline(
         "context_parallel": spread("context"),
         "expert_parallel": spread("expert"),
         "other": spread("other"),
-        "pipeline_bubble": (everything - slowest) / v,
+        "pipeline_bubble": np.maximum(everything - slowest, 0.0) / v,
         "pipeline_p2p": sends * (m + p - 1) * v,
     }
 
@@ -296,7 +298,7 @@ def _update(
     # casting and clipping its gradients takes about 10 more; norm, zeroing and copies touch the whole rank.
     n_bytes = held * 20.0 + 40.0 * held / np.where(sharded, d, 1)
     optimizer = n_bytes / constants.memory_rate
-    if trainer.name == "megatron-deepspeed":
+    if trainer.name in DEEPSPEED:
         tensors = tensors_of_layer(model) * layers[index]
         optimizer = optimizer + np.where(bf16_class, 0.0, tensors * constants.tensor)
     return np.where(d > 1, traffic, 0.0), optimizer
@@ -309,9 +311,9 @@ def _adds_fp32(trainer: Trainer) -> bool:
 
 def _bf16_optimizer(trainer: Trainer, batch: LayoutBatch) -> NDArray[np.bool_]:
     """Where DeepSpeed's BF16_Optimizer runs: it shards Adam at ZeRO 0 too, and works on flat buffers."""
-    if trainer.name != "megatron-deepspeed":
+    if trainer.name not in DEEPSPEED:
         return np.zeros(len(batch), dtype=np.bool_)
-    engine = trainer.pipeline_engine
+    engine = trainer.pipeline_engine if trainer.name == "megatron-deepspeed" else False
     piped = batch.context_parallel == 1 if engine is None else np.full(len(batch), engine)
     adds_fp32 = trainer.gradient_accumulation_dtype == "fp32"
     bf16 = batch.precision == PRECISIONS.index("bf16")
@@ -326,7 +328,7 @@ def _data_parallel(
 ) -> Floats:
     once = network.gather(link, 2.0 * held)
     zero, steps = batch.zero_stage, batch.gradient_accumulation_steps
-    if trainer.name == "megatron-deepspeed":
+    if trainer.name in DEEPSPEED:
         # The pipeline engine all-reduces after the flush, whatever the stage below 2; nothing overlaps.
         reduce = np.where(zero < 2, network.all_reduce(link, 2.0 * held), once * steps)
         gathers = np.where(zero < 3, once, 2.0 * once * steps)

@@ -10,6 +10,9 @@ from gpt_tune.layouts.rule import LegalityRule, Mask, Setting, closest, divisors
 
 _ULYSSES, _RING = CONTEXT_METHODS.index("ulysses"), CONTEXT_METHODS.index("ring")
 _MDS_ARGS = "Megatron-DeepSpeed megatron/arguments.py (4efb479)"
+_CRASH_CPU = (
+    "measured: Megatron-DeepSpeed 4efb479 with DeepSpeed 0.19.8; get_batch and the embedding both scatter"
+)
 _CRASH = "measured: Megatron-DeepSpeed of July 2025 on H200"
 
 
@@ -113,15 +116,17 @@ def _sp_learned_words(x: Layout, s: Setting) -> tuple[str, str]:
     )
 
 
-def _unfused_micro_batch(b: LayoutBatch, s: Setting) -> Mask:
-    return ~b.flash_attention & (b.micro_batch_size > 1) & s.is_megatron_deepspeed
+def _sp_no_engine(b: LayoutBatch, s: Setting) -> Mask:
+    split = b.sequence_parallel & (b.tensor_parallel > 1)
+    return split & ~engine_mask(b, s) & s.is_megatron_deepspeed
 
 
-def _unfused_micro_batch_words(x: Layout, s: Setting) -> tuple[str, str]:
+def _sp_no_engine_words(x: Layout, s: Setting) -> tuple[str, str]:
+    why = f"ZeRO-{x.zero_stage}" if x.zero_stage >= 2 else "--no-pipeline-parallel"
     return (
-        f"Attention without flash fails at micro batch {x.micro_batch_size} in the 2025 Megatron-DeepSpeed "
-        "(a view on a split tensor) unless it is patched.",
-        "flash_attention=true (or micro_batch_size=1)",
+        f"Sequence parallel without the pipeline engine ({why}) splits the sequence twice, and the 2025 "
+        "Megatron-DeepSpeed stops in the first step.",
+        "sequence_parallel=false",
     )
 
 
@@ -139,5 +144,5 @@ RULES: tuple[LegalityRule, ...] = (
     LegalityRule("sp-ulysses", _sp_with_ulysses, _sp_with_ulysses_words, "Megatron-DeepSpeed initialize.py"),
     LegalityRule("sp-tp1", _sp_without_tp, _sp_without_tp_words, _MDS_ARGS, avoid=True),
     LegalityRule("sp-learned-positions", _sp_learned, _sp_learned_words, _CRASH, avoid=True),
-    LegalityRule("unfused-micro-batch", _unfused_micro_batch, _unfused_micro_batch_words, _CRASH, avoid=True),
+    LegalityRule("sp-no-engine", _sp_no_engine, _sp_no_engine_words, _CRASH_CPU),
 )

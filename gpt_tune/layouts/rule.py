@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gpt_tune.hardware.parts import Node
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
-from gpt_tune.layouts.trainers import TrainerFeatures, features
+from gpt_tune.layouts.trainers import TrainerFeatures, features, pipeline_engine_mask
 from gpt_tune.models.shape import ModelShape
 
 Bools = NDArray[np.bool_]
@@ -76,11 +76,7 @@ class LegalityRule:
 
 def engine_mask(b: LayoutBatch, s: Setting) -> Bools:
     """Which layouts run in Megatron-DeepSpeed's pipeline engine (see trainers.pipeline_engine)."""
-    if not s.is_megatron_deepspeed:
-        return np.zeros(len(b), dtype=np.bool_)
-    if s.trainer.pipeline_engine is not None:
-        return np.full(len(b), s.trainer.pipeline_engine)
-    return np.asarray((b.zero_stage < 2) & (b.context_parallel == 1), dtype=np.bool_)
+    return pipeline_engine_mask(b.zero_stage, b.context_parallel, s.trainer)
 
 
 def divisors(number: int) -> list[int]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpt_tune.errors import UserError, nearest, unknown_name
 from gpt_tune.layouts import versions
 from gpt_tune.layouts.layout import Layout, Trainer
@@ -167,11 +170,19 @@ def pipeline_engine(layout: Layout, trainer: Trainer) -> bool:
     It does, even with one stage, unless `--no-pipeline-parallel` is given; ZeRO 2 and 3 and DeepSpeed's
     own sequence parallelism cannot run in it, so they imply that flag.
     """
+    zero, context = np.array([layout.zero_stage]), np.array([layout.context_parallel])
+    return bool(pipeline_engine_mask(zero, context, trainer)[0])
+
+
+def pipeline_engine_mask(
+    zero_stage: NDArray[np.int64], context_parallel: NDArray[np.int64], trainer: Trainer
+) -> NDArray[np.bool_]:
+    """`pipeline_engine` of many layouts."""
     if trainer.name != "megatron-deepspeed":
-        return False
+        return np.zeros(len(zero_stage), dtype=np.bool_)
     if trainer.pipeline_engine is not None:
-        return trainer.pipeline_engine
-    return layout.zero_stage < 2 and layout.context_parallel == 1
+        return np.full(len(zero_stage), trainer.pipeline_engine)
+    return np.asarray((zero_stage < 2) & (context_parallel == 1), dtype=np.bool_)
 
 
 def accumulation_dtype(zero_stage: int, precision: str, trainer: Trainer) -> str:

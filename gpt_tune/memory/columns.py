@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from gpt_tune.layouts.batch import CONTEXT_METHODS, GRANULARITIES, METHODS, PRECISIONS, LayoutBatch
 from gpt_tune.layouts.stages import first_layer_of_stage, layers_of_stage, split_of
-from gpt_tune.memory.setup import MEGATRON_DEEPSPEED, Setup
+from gpt_tune.layouts.trainers import pipeline_engine_mask
+from gpt_tune.memory.setup import Setup
 from gpt_tune.models import parameters
 
 Floats = NDArray[np.float64]
@@ -76,7 +77,7 @@ def build(setup: Setup, batch: LayoutBatch, stage: Ints) -> Columns:
     start = first_layer_of_stage(model.layers, p, stage, split)
     first, last = stage == 0, stage == p - 1
     rank = parameters.on_rank(model, t, layers, first, last, batch.expert_parallel, start, setup.seq_length)
-    engine = _pipeline_engine(setup, batch)
+    engine = pipeline_engine_mask(batch.zero_stage, batch.context_parallel, setup.trainer)
     dense = rank.dense
     if model.tied_embeddings and setup.deepspeed:
         # The tied copy on the last stage is the whole embedding layer, with its position table.
@@ -122,15 +123,6 @@ def build(setup: Setup, batch: LayoutBatch, stage: Ints) -> Columns:
         data=batch.data_parallel,
         expert_parallel=batch.expert_parallel,
     )
-
-
-def _pipeline_engine(setup: Setup, batch: LayoutBatch) -> Bools:
-    """layouts.trainers.pipeline_engine, for a batch."""
-    if setup.trainer.name != MEGATRON_DEEPSPEED:
-        return np.zeros(len(batch), dtype=np.bool_)
-    if setup.trainer.pipeline_engine is not None:
-        return np.full(len(batch), setup.trainer.pipeline_engine)
-    return np.asarray((batch.zero_stage < 2) & (batch.context_parallel == 1), dtype=np.bool_)
 
 
 def _in_flight(batch: LayoutBatch, stage: Ints) -> Floats:

@@ -80,6 +80,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"context_parallel": 2, "context_method": "ulysses", "sequence_parallel": True},
         {},
     ),
+    ("sp-no-engine", {"zero_stage": 2, "sequence_parallel": True, "tensor_parallel": 8}, {}),
+    ("sp-no-engine", {"zero_stage": 3, "sequence_parallel": True, "tensor_parallel": 2}, {}),
     ("experts-zero3", {"zero_stage": 3}, {"model": "mixtral-8x7b"}),
     (
         "experts-sp",
@@ -119,7 +121,6 @@ AVOIDED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("sp-tp1", {"sequence_parallel": True}, {}),
     ("sp-learned-positions", {"sequence_parallel": True, "tensor_parallel": 8}, {}),
     ("selective-flash", {"recompute": Recompute("selective")}, {}),
-    ("unfused-micro-batch", {"flash_attention": False, "micro_batch_size": 2, "tensor_parallel": 8}, {}),
     ("recompute-block-engine", {"recompute": BLOCK, "zero_stage": 3}, {}),
 ]
 

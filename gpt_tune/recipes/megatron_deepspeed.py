@@ -27,13 +27,13 @@ _WHY = {
     "CUDA_DEVICE_MAX_CONNECTIONS": "The layout needs collectives to start in the order they were issued.",
     "PYTORCH_CUDA_ALLOC_CONF": "Memory is tight: segments that grow leave less of it unusable.",
 }
-_THREADS = Variable(
-    "OMP_NUM_THREADS", "1", "Every rank would otherwise start a CPU thread for each core of the node."
+THREADS = Variable(
+    "OMP_NUMTHREADS", "1", "Every rank would otherwise start a CPU thread for each core of the node."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
     """A job with what its files are made of."""
 
     spec: JobSpec
@@ -66,30 +66,29 @@ class MegatronDeepSpeedRecipe:
 
     def render(self, spec: JobSpec) -> Rendered:
         """Files of a training run."""
-        run = _resolve(
+        run = resolve(
             spec, [*megatron_numbers.problems(spec.profile.training), *megatron_model.problems(spec.model)]
         )
-        setting = _setting(run)
+        setting = setting_of(run)
         accumulation = deepspeed_config.by_stage(run.layout, setting)
-        variables = script.variables(spec, (*_layout_variables(run.plan), _THREADS))
+        variables = script.variables(spec, (*layout_variables(run.plan), THREADS))
         headline = _headline(run)
-        settings = _settings(run)
+        settings = overrides(run)
         config = deepspeed_config.config(
             run.layout, spec.profile.training, run.plan.trainer, accumulation[run.layout.zero_stage].dtype
         )
         job = rendering.render(
             f"{_FOLDER}/job.sbatch.j2",
             **script.common_values(spec, _mounts(run)),
-            **_script_values(run),
+            **script_values(run),
             sbatch=script.sbatch_options(
-                spec, whole_nodes=_whole_nodes(run), requeue=run.numbers.save_interval is not None
+                spec, whole_nodes=whole_nodes(run), requeue=run.numbers.save_interval is not None
             ),
             headline=headline,
             variables=variables,
             settings=settings,
             accumulation=accumulation,
         )
-        prediction = _prediction(run)
         files = (
             RenderedFile(script.SCRIPT, job, executable=True),
             script.rank_file(),
@@ -106,12 +105,12 @@ class MegatronDeepSpeedRecipe:
             script=script.SCRIPT,
             files=files,
             log_paths=(script.log_pattern(spec),),
-            prediction=prediction,
+            prediction=prediction(run),
             summary=_summary(run, headline, script.described(variables)),
         )
 
 
-def _resolve(spec: JobSpec, problems: list[str]) -> _Run:
+def resolve(spec: JobSpec, problems: list[str]) -> Run:
     if problems:
         raise UserError(problems[0], "Change it in the profile.")
     if spec.plan is None:
@@ -129,7 +128,7 @@ def _resolve(spec: JobSpec, problems: list[str]) -> _Run:
     node = _node(spec)
     softmax, why = megatron_model.fused_softmax(layout, node.gpu if node else None)
     notes = [f"Fused softmax is off: {why}."] if layout.fusions.masked_softmax and not softmax else []
-    return _Run(
+    return Run(
         spec=spec,
         plan=spec.plan,
         numbers=megatron_numbers.resolve(spec.profile, spec.model, layout),
@@ -150,7 +149,7 @@ def _node(spec: JobSpec) -> Node | None:
     return None
 
 
-def _setting(run: _Run) -> Setting:
+def setting_of(run: Run) -> Setting:
     """What legality is judged against. Without a known GPU any will do: only its fp8 units are asked about."""
     node = run.node or node_for("h100")
     setting = Setting(
@@ -165,25 +164,25 @@ def _setting(run: _Run) -> Setting:
     return setting
 
 
-def _layout_variables(plan: Plan) -> tuple[Variable, ...]:
+def layout_variables(plan: Plan) -> tuple[Variable, ...]:
     return tuple(
         Variable(name, value, _WHY.get(name, "The plan asks for it."))
         for name, value in plan.environment.items()
     )
 
 
-def _whole_nodes(run: _Run) -> bool:
+def whole_nodes(run: Run) -> bool:
     """Several nodes, or all GPUs of one: nobody else can use the rest of them."""
     spec = run.spec
     return spec.nodes > 1 or (run.node is not None and spec.gpus_per_node >= run.node.gpus_per_node)
 
 
-def _mounts(run: _Run) -> list[str]:
+def _mounts(run: Run) -> list[str]:
     training = run.spec.profile.training
     return [p for p in (training.checkpoint_dir, training.load) if p]
 
 
-def _settings(run: _Run) -> list[tuple[str, Any, str]]:
+def overrides(run: Run) -> list[tuple[str, Any, str]]:
     """What may be overridden in the environment: (variable, value, meaning)."""
     x, n = run.layout, run.numbers
     return [
@@ -209,7 +208,7 @@ def _settings(run: _Run) -> list[tuple[str, Any, str]]:
     ]  # fmt: skip
 
 
-def _script_values(run: _Run) -> dict[str, Any]:
+def script_values(run: Run) -> dict[str, Any]:
     training, model, trainer = run.spec.profile.training, run.spec.model, run.spec.profile.trainer
     fixed = [
         *megatron_model.flags(model),
@@ -249,7 +248,7 @@ def _script_values(run: _Run) -> dict[str, Any]:
     }
 
 
-def _headline(run: _Run) -> str:
+def _headline(run: Run) -> str:
     x = run.layout
     where = f"{script.plural(run.spec.gpus, 'GPU')} on {script.plural(run.spec.nodes, 'node')}"
     return (
@@ -259,7 +258,7 @@ def _headline(run: _Run) -> str:
     )
 
 
-def _prediction(run: _Run) -> Prediction:
+def prediction(run: Run) -> Prediction:
     step, memory, n = run.plan.step, run.plan.memory, run.numbers
     tokens = run.layout.global_batch_size * n.seq_length
     return Prediction(
@@ -284,7 +283,7 @@ def _peak(spec: JobSpec) -> float | None:
         return None
 
 
-def _summary(run: _Run, headline: str, environment: Any) -> dict[str, Any]:
+def _summary(run: Run, headline: str, environment: Any) -> dict[str, Any]:
     warnings = list(run.notes)
     if not run.spec.profile.trainer.path:
         warnings.append(

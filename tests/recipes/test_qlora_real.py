@@ -123,7 +123,9 @@ def test_its_log_is_read_with_step_numbers(tmp_path: Path, weights: Path) -> Non
     log = tmp_path / "x.out"
     log.write_text(output)
     result = parse_files([str(log)])
-    assert [(s.iteration, s.loss) for s in result.steps] == [(f["step"], f["loss"]) for f in figures(output)]
+    assert [(s.iteration, s.loss) for s in result.steps()] == [
+        (f["step"], f["loss"]) for f in figures(output)
+    ]
 
 
 def test_stopped_it_saves_and_goes_on_where_it_was(tmp_path: Path, weights: Path) -> None:

@@ -83,7 +83,7 @@ def encode(records: list[Any], template: str = "chat", length: int = 1000, **nam
         ({"messages": json.dumps([{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}])}, {}),
     ],
 )  # fmt: skip
-def test_only_the_answer_is_learned(record: dict[str, Any], names: dict[str, str]) -> None:
+def test_only_the_answer_is_learned(record: dict[str, Any], names: dict[str, Any]) -> None:
     (row,) = encode([record], **names).rows
     assert text_of(row) == "^<u>Q<a>A$"
     assert learned(row) == "A$"
@@ -153,7 +153,7 @@ def test_long_examples_are_cut_or_left_out_and_counted() -> None:
     ],
 )
 def test_data_that_does_not_fit_says_what_it_has(
-    records: list[Any], names: dict[str, str], words: str
+    records: list[Any], names: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(examples.DataError, match=words):
         encode(records, **names)

@@ -11,6 +11,7 @@ from gpt_tune.diagnosis.signatures import Signature, candidates, scanner
 from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.prefixes import Prefix
 from gpt_tune.logs.prefixes import read as read_prefix
+from gpt_tune.logs.scan import Block
 
 BEFORE, AFTER = 4, 9  # lines joined around a suspicious one: messages that were wrapped, or blocks of lines
 MAX_BLOCK = 64  # suspicious lines in one go before what was joined is looked at
@@ -18,6 +19,7 @@ MAX_TEXT = 4096  # of one line; of joined lines twice as much
 MAX_WINDOWS = 4000  # joined texts per file: a log full of errors says the same again and again
 MAX_RANKS = 4096
 EXCERPT = 240
+KEPT_BYTES = 65536  # the end of a block in which nothing stands: what the log ends with may matter
 _BOX = re.compile(r"^[\s│┃|]{0,8}(?:❱ )?|[\s│┃]{1,200}$")
 
 
@@ -109,7 +111,7 @@ class Collector:
         state.number = first_line if first_line is not None else state.number
         # The leading line feed lets a literal ask for a line's beginning.
         text = ("\n" + "\n".join(lines)).encode("utf-8", "replace")
-        marked = [n - 1 for n in scanner().lines(text).numbers.tolist()]
+        marked = [n - 1 for n in scanner().lines(Block(text)).numbers.tolist()]
         numbers = _numbers(len(lines), state.number, set(transient))
         batch = _Batch(state.index, self._order, lines, numbers)
         self._walk(state, source, batch, [n for n in marked if 0 <= n < len(lines)])
@@ -119,22 +121,24 @@ class Collector:
         state.number = numbers[len(lines)]
         self._order += len(lines)
 
-    def feed_block(self, block: bytes, source: str = "", first_line: int | None = None) -> None:
+    def feed_block(self, raw: bytes, source: str = "", first_line: int | None = None) -> None:
         """Reads whole raw lines, splitting them only where something stands in them."""
-        if len(block) < 65536 or b"\r" in block or b"\x1b" in block or len(scanner().lines(block).numbers):
-            lines, transient = split_lines(block)
+        small = len(raw) <= KEPT_BYTES or b"\r" in raw or b"\x1b" in raw
+        if small or len(scanner().lines(Block(raw)).numbers):
+            lines, transient = split_lines(raw)
             self.feed(lines, source, first_line, transient)
             return
         state = self._files.setdefault(source, _File())
         state.number = first_line if first_line is not None else state.number
-        cut = block.rfind(b"\n", 0, len(block) - 65536) + 1
-        skipped = block.count(b"\n", 0, cut)
+        cut = raw.rfind(b"\n", 0, len(raw) - KEPT_BYTES) + 1
+        skipped = raw.count(b"\n", 0, cut)
         if skipped:
             self._close(state, source)
             state.before.clear()
             state.index += skipped
+            self._order += skipped
             state.number = None if state.number is None else state.number + skipped
-        lines, _ = split_lines(block[cut:])
+        lines, _ = split_lines(raw[cut:])
         self.feed(lines, source)
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from gpt_tune.logs.columns import Floats
@@ -152,15 +153,15 @@ def _jumps(values: Floats, ratio: float) -> list[int]:
     """Where a value is over `ratio` times the level before it, and far outside its scatter."""
     if len(values) < 3:
         return []
-    # A cheap test for long series: the level before is nowhere below the least value before.
-    least = np.minimum.accumulate(values)[:-1]
-    found = []
-    for index in (np.flatnonzero(values[1:] > ratio * np.maximum(least, 0.0)) + 1).tolist():
+    # What cannot be a jump goes first, for all values at once: those that are not far above the worst before them.
+    padded = np.concatenate((np.full(HISTORY, -np.inf), values))
+    worst = sliding_window_view(padded, HISTORY)[:-1].max(axis=1)
+    for index in np.flatnonzero(values > SPIKE_OVER_WORST * worst).tolist():
         before = values[max(0, index - HISTORY) : index]
+        if len(before) < 2:
+            continue
         level = float(np.median(before))
         scatter = 1.4826 * float(np.median(np.abs(before - level)))
-        limit = max(ratio * level, level + SPIKE_SPREAD * scatter, SPIKE_OVER_WORST * float(before.max()))
-        if len(before) >= 2 and level > 0 and values[index] > limit:
-            found.append(index)
-            break
-    return found
+        if level > 0 and values[index] > max(ratio * level, level + SPIKE_SPREAD * scatter):
+            return [index]
+    return []

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from gpt_tune.logs.columns import KINDS, Column, Floats
 from gpt_tune.logs.formats.megatron import COUNTS, NUMBERS, Draft, close, main_loss_key, split_records
+from gpt_tune.logs.scan import Block
 
 Bools = NDArray[np.bool_]
 
@@ -117,10 +118,9 @@ class Heads:
 
     lengths: list[int] = field(default_factory=list)
 
-    def find(self, block: bytes, head: bytes, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find(self, block: Block, head: bytes, starts: NDArray[np.int64]) -> NDArray[np.int64]:
         """The place of `head` (8 bytes at least) on each line, -1 where it is not near its beginning."""
-        data = np.frombuffer(block + b"\0" * (LONG_PREFIX + 8), dtype=np.uint8)
-        eights = sliding_window_view(data, 8)
+        eights = sliding_window_view(block.bytes, 8)
         wanted = np.frombuffer(head[:8], dtype=np.uint64)[0]
         begins = np.full(len(starts), -1, dtype=np.int64)
         left = np.arange(len(starts))
@@ -132,7 +132,7 @@ class Heads:
                 return begins
         for row in left.tolist():
             start = int(starts[row])
-            place = block.find(head, start, start + LONG_PREFIX)
+            place = block.text.find(head, start, start + LONG_PREFIX)
             begins[row] = place
             if place >= 0 and place - start not in self.lengths and len(self.lengths) < MAX_PREFIXES:
                 self.lengths.append(place - start)
@@ -147,7 +147,7 @@ class Templates:
     count: int = 0
 
     def read(
-        self, block: bytes, begins: NDArray[np.int64], stops: NDArray[np.int64]
+        self, block: Block, begins: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> tuple[Bools, dict[str, Column], NDArray[np.int8]]:
         """Decodes what it can of rows [begin, stop): which rows, their columns, their TFLOPS kinds."""
         total = len(begins)
@@ -155,44 +155,50 @@ class Templates:
         kinds = np.zeros(total, dtype=np.int8)
         columns: dict[str, Column] = {}
         lengths = stops - begins
-        # Rows may be read up to 7 bytes past their end.
-        data = np.frombuffer(block + b"\0" * 8, dtype=np.uint8)
         for length in np.unique(lengths).tolist():
             where = np.flatnonzero(lengths == length)
             if not (len(where) >= FEW or length in self.by_length) or not 0 < length <= MAX_ROW:
                 continue
             padded = length + -length % 8
-            rows = sliding_window_view(data, padded)[begins[where]]
-            for template in self._of(block, length, int(begins[where[0]])):
-                same, figures = template.read(rows)
-                fresh = same & ~fits[where]
-                if not fresh.any():
-                    continue
-                took = where[fresh]
-                fits[took] = True
-                kinds[took] = template.kind
-                for name, values in figures.items():
-                    column = columns.get(name)
-                    if column is None:
-                        column = columns[name] = (np.full(total, np.nan), np.ones(total, dtype=bool))
-                    column[0][took] = values[fresh]
-                    column[1][took] = False
+            rows = sliding_window_view(block.bytes, padded)[begins[where]]
+            left = np.ones(len(where), dtype=bool)
+            for template in self.by_length.get(length, []):
+                self._take(template, rows, where, left, fits, kinds, columns)
+            while left.sum() >= FEW and self.count < MAX_TEMPLATES:
+                row = int(begins[where[np.flatnonzero(left)[0]]])
+                made = learn(bytes(block.text[row : row + length]))
+                if made is None:
+                    break
+                self.by_length.setdefault(length, []).append(made)
+                self.count += 1
+                self._take(made, rows, where, left, fits, kinds, columns)
         return fits, columns, kinds
 
-    def _of(self, block: bytes, length: int, begin: int) -> list[Template]:
-        """Templates for this length; a new one is learned from the row when none of them fits it."""
-        known = self.by_length.setdefault(length, [])
-        row = block[begin : begin + length]
-        if not any(_fits(template, row) for template in known) and self.count < MAX_TEMPLATES:
-            made = learn(row)
-            if made is not None:
-                known.append(made)
-                self.count += 1
-        return known
-
-
-def _fits(template: Template, row: bytes) -> bool:
-    return bool(template.read(_as_row(row))[0][0])
+    @staticmethod
+    def _take(
+        template: Template,
+        rows: NDArray[np.uint8],
+        where: NDArray[np.intp],
+        left: Bools,
+        fits: Bools,
+        kinds: NDArray[np.int8],
+        columns: dict[str, Column],
+    ) -> None:
+        """Puts what a template can read of the rows that are left into the columns."""
+        if not left.any():
+            return
+        same, figures = template.read(rows)
+        fresh = same & left
+        took = where[fresh]
+        left[fresh] = False
+        fits[took] = True
+        kinds[took] = template.kind
+        for name, values in figures.items():
+            column = columns.get(name)
+            if column is None:
+                column = columns[name] = (np.full(len(fits), np.nan), np.ones(len(fits), dtype=bool))
+            column[0][took] = values[fresh]
+            column[1][took] = False
 
 
 def _as_row(row: bytes) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ import numpy as np
 
 # Longer lines are cut before any pattern sees them; 8 KiB holds every known record, glued ones included.
 MAX_LINE = 8192
+MAX_RAW_LINE = 4 * MAX_LINE  # before escape sequences are taken out
 
 # Every part is bounded, so an unfinished sequence can neither run away nor swallow the line behind it.
 _ESCAPE_BODY = (
@@ -31,12 +32,9 @@ _UNSAFE_BYTES = re.compile(
 )
 
 
-def is_plain(block: bytes, line_feeds: int) -> bool:
-    """Whether cleaning would change nothing but line ends, so that lines may be cut out of the block as they are."""
-    controls = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) < 32))
-    if controls != line_feeds or b"\x7f" in block:
-        return False
-    return block.isascii() or _UNSAFE_BYTES.search(block) is None
+def is_safe(text: bytes | bytearray, size: int) -> bool:
+    """Whether the first `size` bytes, which hold no ASCII control character, hold nothing else to be taken out."""
+    return _UNSAFE_BYTES.search(text, 0, size) is None
 
 
 def clean_bytes(block: bytes) -> bytes:
@@ -68,7 +66,7 @@ def clean_line(raw: bytes | str) -> str:
     """One raw line as safe text of at most MAX_LINE characters, tabs as blanks; of a progress bar, all states."""
     if isinstance(raw, str):
         raw = raw.encode("utf-8", "replace")
-    text = decode(clean_bytes(raw[: 4 * MAX_LINE]))
+    text = decode(clean_bytes(raw[:MAX_RAW_LINE]))
     return text.replace("\r", " ").replace("\n", " ").replace("\t", " ")[:MAX_LINE]
 
 
@@ -77,6 +75,8 @@ def split_lines(block: bytes) -> tuple[list[str], set[int]]:
 
     Those are states of a progress bar: each was overwritten on screen by the next.
     """
+    if len(block) > MAX_RAW_LINE:
+        block = _cut_long_lines(block)
     text = decode(clean_bytes(block))
     if text.endswith("\n"):
         text = text[:-1]
@@ -89,6 +89,19 @@ def split_lines(block: bytes) -> tuple[list[str], set[int]]:
     if len(text) > MAX_LINE:
         lines = [line if len(line) <= MAX_LINE else line[:MAX_LINE] for line in lines]
     return lines, transient
+
+
+def _cut_long_lines(block: bytes) -> bytes:
+    """The block with every line of more than MAX_RAW_LINE bytes cut, so that no pattern meets a megabyte."""
+    data = np.frombuffer(block, dtype=np.uint8)
+    ends = np.flatnonzero((data == 10) | (data == 13))
+    edges = np.concatenate(([-1], ends, [len(block)]))
+    if int(np.diff(edges).max()) <= MAX_RAW_LINE:
+        return block
+    pieces = []
+    for start, stop in zip((edges[:-1] + 1).tolist(), edges[1:].tolist()):
+        pieces.append(block[start : min(stop, start + MAX_RAW_LINE)] + block[stop : stop + 1])
+    return b"".join(pieces)
 
 
 def _split_bars(lines: list[str]) -> tuple[list[str], set[int]]:

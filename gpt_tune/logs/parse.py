@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gpt_tune.errors import UserError
 from gpt_tune.logs.facts import RunFacts
 from gpt_tune.logs.parser import Event, LogParser
+from gpt_tune.logs.scan import ROOM, Block
 from gpt_tune.logs.summary import Summary, summarise
 from gpt_tune.logs.table import StepTable
 from gpt_tune.logs.types import RankMemory, Step
@@ -21,7 +22,7 @@ from gpt_tune.models.shape import ModelShape
 __all__ = ["LogParser", "ParseResult", "Run", "parse_csv", "parse_files", "parse_json", "step_json"]
 
 SCHEMA = "gpt-tune/parse/1"
-BLOCK_BYTES = 1024 * 1024  # what fits in the cache with its columns
+BLOCK_BYTES = 2 * 1024 * 1024  # what about fits in the cache with its columns
 MAX_LINE_BYTES = 1024 * 1024
 STEP_KEYS = (
     "iteration", "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops",
@@ -86,34 +87,51 @@ def parse_files(
     """
     parser = LogParser(shape, gpus, seq_length, global_batch_size)
     for path in paths:
-        for block in read_blocks(path):
-            parser.feed_block(block, str(path))
+        for block in laid_out(path):
+            parser.feed_bytes(block, str(path))
     parser.finish()
     return result_of(parser)
 
 
 def read_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
     """A file as blocks of whole lines; holes of a sparse file are skipped. Raises UserError."""
+    for block in laid_out(path, size):
+        yield block.raw()
+
+
+def laid_out(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
+    """The same without copies: each block is good until the next one is asked for. Raises UserError."""
     try:
-        with Path(path).open("rb") as file:
-            rest = b""
-            while block := file.read(size):
-                if block[0] == 0 and not block.strip(b"\0"):
-                    continue
-                end = block.rfind(b"\n")
-                if end < 0:
-                    # One line longer than a block: its beginning is kept, the rest of it is not read into memory.
-                    rest += block[: max(0, MAX_LINE_BYTES - len(rest))]
-                    continue
-                yield rest + block[: end + 1]
-                rest = block[end + 1 :]
-            if rest:
-                yield rest
+        with Path(path).open("rb", buffering=0) as file:
+            yield from _fill(file, bytearray(size + MAX_LINE_BYTES + ROOM), size)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(
             f"Cannot read the log {path}: {reason}.", "Check the path and its permissions."
         ) from error
+
+
+def _fill(file: BinaryIO, buffer: bytearray, size: int) -> Iterator[Block]:
+    """Reads behind the beginning of the line that the last block left over."""
+    view = memoryview(buffer)
+    kept = 0
+    while count := file.readinto(view[kept : kept + size]):  # type: ignore[attr-defined]
+        if buffer[kept] == 0 and not view[kept : kept + count].tobytes().strip(b"\0"):
+            continue
+        end = buffer.rfind(b"\n", kept, kept + count) + 1
+        if end == 0:
+            # One line longer than a block: its beginning is kept, the rest of it is not.
+            kept = min(kept + count, MAX_LINE_BYTES)
+            continue
+        stop = kept + count
+        rest = bytes(view[end:stop][:MAX_LINE_BYTES])
+        view[end : end + ROOM] = bytes(ROOM)
+        yield Block(buffer, end)
+        kept = len(rest)
+        view[:kept] = rest
+    if kept:
+        view[kept : kept + ROOM] = bytes(ROOM)
+        yield Block(buffer, kept)
 
 
 def parse_json(result: ParseResult) -> dict[str, Any]:

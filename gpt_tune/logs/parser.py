@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from gpt_tune.logs import facts as run_facts
 from gpt_tune.logs.bulk import Heads, Templates
-from gpt_tune.logs.clean import MAX_LINE, clean_line, is_plain, split_lines
+from gpt_tune.logs.clean import MAX_LINE, clean_line, split_lines
 from gpt_tune.logs.columns import Column
 from gpt_tune.logs.facts import RunFacts, flops_per_sample
 from gpt_tune.logs.formats import make_formats
@@ -21,7 +21,7 @@ from gpt_tune.logs.formats.base import TRAINER, Fact, Format, Item, Line, Mark, 
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.gather import FLUSH_ROWS, Aside, Gather
 from gpt_tune.logs.prefixes import read as read_prefix
-from gpt_tune.logs.scan import Lines, Scanner
+from gpt_tune.logs.scan import Block, Lines, Scanner
 from gpt_tune.logs.table import StepTable
 from gpt_tune.logs.types import RankMemory, Step
 from gpt_tune.models.shape import ModelShape
@@ -103,24 +103,28 @@ class LogParser:
         self._settle()
         self._changed = {}
         state = self._source(source)
-        text = "\n".join(lines).encode("utf-8", "replace")
+        block = Block("\n".join(lines).encode("utf-8", "replace"))
         # Blank lines at the end leave no trace in the joined text.
-        found = self._scanner.lines(text)._replace(total=len(lines))
+        found = self._scanner.lines(block)._replace(total=len(lines))
         self._walk(found, source, state, lambda number: lines[number], None)
         state.lines += len(lines)
         return list(self._changed.values())
 
-    def feed_block(self, block: bytes, source: str = "") -> None:
+    def feed_block(self, raw: bytes, source: str = "") -> None:
         """Reads whole raw lines; far faster than feed for the Megatron family, with the same result."""
-        found = None if b"\r" in block or b"\x1b" in block else self._scanner.lines(block)
-        if found is None or not is_plain(block, len(found.edges) - 2):
-            lines, _ = split_lines(block)
+        self.feed_bytes(Block(raw), source)
+
+    def feed_bytes(self, block: Block, source: str = "") -> None:
+        """The same for a block that is already laid out; it is not needed any more afterwards."""
+        if not block.plain:
+            lines, _ = split_lines(block.raw())
             self.feed(lines, source)
             return
         self._changed = {}
         state = self._source(source)
-        columns = self._read_rows(block, found, state)
-        self._walk(found, source, state, lambda n: clean_line(found.line(block, n)), columns)
+        found = self._scanner.lines(block)
+        rows = self._read_rows(block, found, state)
+        self._walk(found, source, state, lambda n: clean_line(found.line(block, n)), rows)
         state.lines += found.total
 
     def finish(self) -> list[Step]:
@@ -213,7 +217,7 @@ class LogParser:
 
     # -- rows read as columns ----------------------------------------------------------------------
 
-    def _read_rows(self, block: bytes, found: Lines, state: _Source) -> _Rows | None:
+    def _read_rows(self, block: Block, found: Lines, state: _Source) -> _Rows | None:
         """Reads the block's Megatron step lines as columns, as far as they have a known shape."""
         index, megatron = next((i, f) for i, f in enumerate(state.formats) if isinstance(f, Megatron))
         mine = np.flatnonzero(found.groups == np.uint64(1 << index))

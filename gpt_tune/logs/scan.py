@@ -14,14 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpt_tune.logs.clean import is_safe
+
 WORD = 4
 WINDOW = 2 * WORD - 1
 _HASH = np.uint32(2654435761)  # Knuth's multiplicative hash
 _SHIFT = np.uint32(16)
 _TABLE_SIZE = 1 << 16
-_INDEX_BITS = 20
-_INDEX_SHIFT = np.uint32(32 - _INDEX_BITS)
-_TRIES = 1000
+_INDEX_BITS = (16, 18, 20)  # the smallest that has room: a small table stays in the cache
+_TRIES = 200
+ROOM = 512  # bytes behind a block
 _PIECE = 1 << 16  # words at a time: what fits in the cache
 
 _Owners = dict[int, dict[tuple[int, bytes], int]]  # word -> (its offset, the window) -> groups
@@ -38,6 +40,8 @@ _NOISE = (
     " [INFO] [logging.py:log_dist] [Rank [WARNING] [engine.py Warning: WARNING INFO:torch ERROR: root - INFO - "
     " step: loss: memory: GiB tps: mfu: steps: samples/sec: file: line: , in Traceback frame bucket parameters"
     " torch.distributed checkpoint node default number of the and for with from step train training batch data "
+    " Warning: Warning: is no longer supported in torch script _do_optimizer_sanity_check bucket flushed after us"
+    " comm rank nranks cudaDev busId Channel [send] [receive] forward-compute backward-compute batch-generator"
     " init.cpp: ProcessGroupNCCL.cpp: [rank0]: CUDA GPU model python3 lib site-packages worker process global local"
 )
 _COMMON_WORDS = Counter(_NOISE[i : i + WORD] for i in range(len(_NOISE) - WORD + 1))
@@ -54,9 +58,32 @@ class Lines(NamedTuple):
     edges: Indexes  # places of all line feeds, with -1 before and the end behind
     total: int  # lines in the block
 
-    def line(self, block: bytes, number: int) -> bytes:
+    def line(self, block: Block, number: int) -> bytes:
         """Any line of the block, without its line feed."""
-        return block[int(self.edges[number]) + 1 : int(self.edges[number + 1])]
+        return bytes(block.text[int(self.edges[number]) + 1 : int(self.edges[number + 1])])
+
+
+class Block:
+    """Bytes of whole lines with room behind, so that any reader may look a little past the end, and its line feeds.
+
+    plain: cleaning would change nothing, so lines may be cut out as they are.
+    """
+
+    def __init__(self, text: bytes | bytearray, size: int | None = None) -> None:
+        """size None: room is added. Else the text is `size` bytes with ROOM zero bytes behind them."""
+        self.size = len(text) if size is None else size
+        self.text = text + bytes(ROOM) if size is None else text
+        self.bytes = np.frombuffer(self.text, dtype=np.uint8)
+        used = self.bytes[: self.size]
+        controls = np.flatnonzero(used < 32)
+        feeds = self.bytes[controls] == 10
+        self.breaks = controls if feeds.all() else controls[feeds]
+        safe = len(self.breaks) == len(controls) and self.text.find(b"\x7f", 0, self.size) < 0
+        self.plain = safe and (not self.size or int(used.max()) < 128 or is_safe(self.text, self.size))
+
+    def raw(self) -> bytes:
+        """The text itself."""
+        return bytes(self.text[: self.size])
 
 
 class Scanner:
@@ -105,24 +132,28 @@ class Scanner:
                 )
         self._table = np.zeros(_TABLE_SIZE, dtype=bool)
         self._table[(self._words * _HASH) >> _SHIFT] = True
-        self._multiplier, self._index = _perfect_index(self._words)
+        self._multiplier, self._shift, self._index = _perfect_index(self._words)
 
-    def lines(self, block: bytes) -> Lines:
-        """The candidate lines of a block of whole lines (a last one without line feed counts)."""
-        breaks = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == 10)
+    def lines(self, block: Block) -> Lines:
+        """The candidate lines of a block (a last one without line feed counts)."""
+        breaks, size = block.breaks, block.size
         places, groups = self._hits(block)
-        count = len(breaks) + (1 if len(block) and block[-1] != 10 else 0)
-        edges = np.concatenate(([-1], breaks, [len(block)]))
+        count = len(breaks) + (1 if size and block.text[size - 1] != 10 else 0)
+        edges = np.concatenate(([-1], breaks, [size]))
         if not len(places):
             return Lines(places, places, places, groups, edges, count)
         numbers, merged = _by_line(np.searchsorted(breaks, places), groups)
         return Lines(edges[numbers] + 1, edges[numbers + 1], numbers, merged, edges, count)
 
-    def _hits(self, block: bytes) -> tuple[Indexes, Bits]:
+    def _hits(self, block: Block) -> tuple[Indexes, Bits]:
         """Where literals may stand, in order, and their groups."""
         places, groups = self._words_found(block)
         # One byte is found many times faster than two or three: the rarest of a short literal is asked first.
-        short = [(literal, bits) for gate, literal, bits in self._short if gate in block]
+        short = [
+            (literal, bits)
+            for gate, literal, bits in self._short
+            if block.text.find(gate, 0, block.size) >= 0
+        ]
         extra = [(p, bits) for literal, bits in short for p in _find(block, literal)]
         if extra:
             places = np.concatenate((places, np.array([place for place, _ in extra], dtype=np.int64)))
@@ -131,12 +162,12 @@ class Scanner:
             places, groups = places[order], groups[order]
         return places, groups
 
-    def _words_found(self, block: bytes) -> tuple[Indexes, Bits]:
-        # Filled up, so that a window may reach into the last, unfinished word.
-        words = np.frombuffer(block + b"\0" * (WORD + -len(block) % WORD), dtype="<u4")
-        maybe = self._maybe(words)
+    def _words_found(self, block: Block) -> tuple[Indexes, Bits]:
+        length = block.size + -block.size % WORD
+        words = block.bytes[: length + WORD].view("<u4")
+        maybe = self._maybe(words[: length // WORD])
         found = words[maybe]
-        index = self._index[(found * self._multiplier) >> _INDEX_SHIFT]
+        index = self._index[(found * self._multiplier) >> self._shift]
         known = self._words[index] == found if len(self._words) else np.zeros(0, dtype=bool)
         at, index = maybe[known], index[known]
         groups = np.zeros(len(at), dtype=np.uint64)
@@ -174,27 +205,30 @@ class Scanner:
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
-def _perfect_index(words: NDArray[np.uint32]) -> tuple[np.uint32, NDArray[np.int32]]:
-    """A multiplier under which no two words share a slot, and the table from slot to word."""
-    table = np.zeros(1 << _INDEX_BITS, dtype=np.int32)
+def _perfect_index(words: NDArray[np.uint32]) -> tuple[np.uint32, np.uint32, NDArray[np.int16]]:
+    """A multiplier and a shift under which no two words share a slot, and the table from slot to word."""
     multiplier = int(_HASH)
-    for _ in range(_TRIES):
-        slots = (words * np.uint32(multiplier)) >> _INDEX_SHIFT
-        if len(np.unique(slots)) == len(words):
-            table[slots] = np.arange(len(words), dtype=np.int32)
-            return np.uint32(multiplier), table
-        multiplier = (multiplier * 1664525 + 1013904223) % 2**32 | 1
-    raise ValueError(f"{len(words)} words are too many for a table of 2^{_INDEX_BITS} slots")
+    for bits in _INDEX_BITS:
+        shift = np.uint32(32 - bits)
+        for _ in range(_TRIES):
+            slots = (words * np.uint32(multiplier)) >> shift
+            if len(np.unique(slots)) == len(words):
+                table = np.zeros(1 << bits, dtype=np.int16)
+                table[slots] = np.arange(len(words), dtype=np.int16)
+                return np.uint32(multiplier), shift, table
+            multiplier = (multiplier * 1664525 + 1013904223) % 2**32 | 1
+    raise ValueError(f"{len(words)} words are too many for a table of 2^{_INDEX_BITS[-1]} slots")
 
 
-def _find(block: bytes, literal: bytes) -> list[int]:
+def _find(block: Block, literal: bytes) -> list[int]:
     """Places of a short literal, one a line."""
     places = []
-    place = block.find(literal)
+    text, size = block.text, block.size
+    place = text.find(literal, 0, size)
     while place >= 0:
         places.append(place)
-        newline = block.find(b"\n", place)
-        place = block.find(literal, newline) if newline >= 0 else -1
+        newline = text.find(b"\n", place, size)
+        place = text.find(literal, newline, size) if newline >= 0 else -1
     return places
 
 

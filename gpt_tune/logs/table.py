@@ -14,8 +14,8 @@ from gpt_tune.logs.columns import Chunk, Column, Floats, chunk_of, chunk_of_colu
 from gpt_tune.logs.formats.base import BAR, TRAINER, Record
 from gpt_tune.logs.types import Step
 
-OPEN_ROWS = 4096  # rows kept as records before they are packed
-KEPT_OPEN = 512  # of those, the newest stay open: their other ranks' lines may still come
+OPEN_ROWS = 1024  # rows kept as records before they are packed
+KEPT_OPEN = 256  # of those, the newest stay open: their other ranks' lines may still come
 GAP_SECONDS = 6 * 3600.0  # a pause this long, and far beyond the pace, is another run appended to the file
 GAP_PACE = 50.0
 LATE_SECONDS = 600.0  # a line from before the first one seen is at most this late

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,8 @@ from gpt_tune.schedulers.base import ENDED, JobStatus
 from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
 from gpt_tune.workflows.watching.hang import Hang, judge_hang
 from gpt_tune.workflows.watching.history import History
-from gpt_tune.workflows.watching.pace import Pace, Prediction, pace_of
-from gpt_tune.workflows.watching.slowness import judge_slowness, with_slowness
+from gpt_tune.workflows.watching.pace import Pace, Prediction, Recent, pace_of, recent_of
+from gpt_tune.workflows.watching.slowness import judge_slowness, own_past, with_slowness
 from gpt_tune.workflows.watching.writers import Writer, Writers
 
 __all__ = ["AXES", "FIGURES", "Hang", "LogLine", "Pace", "Prediction", "Watch", "WatchUpdate", "Writer"]
@@ -35,6 +35,7 @@ STATE_SECONDS = 10.0  # between two questions to the state source
 KEEP_SECONDS = 5.0  # between two notes of progress
 SUMMARY_SECONDS = 2.0  # between two summaries of a long run
 LONG_RUN_STEPS = 20_000
+MANY_LINES = 500  # at once: then they are read in bulk
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,11 @@ class _Readers:
     def feed(self, batch: Batch, first_line: int | None) -> list[Step]:
         """New lines; the steps they gave."""
         self.diagnoser.feed(batch.lines, batch.source, first_line, batch.transient)
-        return self.parser.feed(batch.lines, batch.source)
+        if len(batch.lines) < MANY_LINES:
+            return self.parser.feed(batch.lines, batch.source)
+        before = len(self.parser.best)
+        self.parser.feed_block(batch.raw, batch.source)
+        return self.parser.best.recent(len(self.parser.best) - before)
 
     def feed_block(self, block: bytes, source: str, first_line: int) -> None:
         """Raw lines of the past."""
@@ -144,6 +149,7 @@ class Watch:
         self._moved = clock()
         self._summary = Summary()
         self._summarised: tuple[float, LogParser, int] | None = None
+        self._recents: tuple[tuple[object, ...], Recent, tuple[float, float, int] | None] | None = None
         self._finished = False
         self._writers = Writers()
         self._kept_at = float("-inf")
@@ -196,12 +202,12 @@ class Watch:
         front = self._front
         parser = front.parser
         summary = self._summarise(parser, now)
-        last = parser.best.last()
+        recent, own = self._recent(parser)
         gpus = self._gpus or parser.facts.gpus
-        pace = pace_of(parser, summary, self._status, self.peak_tflops, gpus, self.prediction, now)
+        pace = pace_of(recent, summary, self._status, self.peak_tflops, gpus, self.prediction, now)
         hang = judge_hang(
             self.state,
-            last,
+            recent.last,
             summary.median_step_time_ms,
             self._moved,
             now,
@@ -209,7 +215,7 @@ class Watch:
         )
         reason = self._status.reason if self._status is not None else ""
         diagnosis = front.diagnoser.conclude(parser, self.state, stalled=hang is not None, reason=reason)
-        diagnosis = with_slowness(diagnosis, judge_slowness(parser, pace, self.prediction, diagnosis))
+        diagnosis = with_slowness(diagnosis, judge_slowness(own, parser, pace, self.prediction, diagnosis))
         lines = [line for batch in batches for line in _pane_lines(batch)]
         shown = lines[-MAX_NEW_LINES:]
         self._lines.extend(shown)
@@ -225,7 +231,7 @@ class Watch:
             diagnosis=diagnosis,
             new_findings=self._unseen(diagnosis),
             hang=hang,
-            last_step=replace(last) if last is not None else None,
+            last_step=recent.last,
             memory=tuple(parser.memory),
             history=self._history_share,
             behind=self._follower.behind,
@@ -352,6 +358,13 @@ class Watch:
         self._summary = summarise(parser.best)
         self._summarised = (now, parser, version)
         return self._summary
+
+    def _recent(self, parser: LogParser) -> tuple[Recent, tuple[float, float, int] | None]:
+        """Figures of the newest steps, and whether they are slow, made anew only when something was read."""
+        key = (parser, parser.best.version, len(parser.arguments), len(parser.memory))
+        if self._recents is None or self._recents[0] != key:
+            self._recents = key, recent_of(parser), own_past(parser)
+        return self._recents[1:]
 
     def _unseen(self, diagnosis: Diagnosis) -> tuple[Finding, ...]:
         new = []

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (log lines are as long as they are)
 """Root cause before echoes, quiet on healthy logs, recovered runs, wrapped text, what the scheduler adds."""
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from gpt_tune.diagnosis import Diagnoser, Diagnosis, diagnose, diagnose_json, di
 from gpt_tune.logs.parse import LogParser
 from tests.logs.test_table import line
 
-OOM = "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.06 GiB. GPU 2 has a total capacity of 79.25 GiB of which 6.96 GiB is free."  # noqa: E501
-TIMEOUT = "[rank{}]:[E321 02:07:09.4 ProcessGroupNCCL.cpp:607] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=466119168, NumelOut=466119168, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."  # noqa: E501
-SIGTERM = "W0331 21:37:33.860000 155011 site-packages/torch/distributed/elastic/multiprocessing/api.py:897] Sending process 155026 closing signal SIGTERM"  # noqa: E501
-CHILD = "E0331 21:37:34.807000 155011 site-packages/torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 155027) of binary: /opt/venv/bin/python3.11"  # noqa: E501
+OOM = "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.06 GiB. GPU 2 has a total capacity of 79.25 GiB of which 6.96 GiB is free."
+TIMEOUT = "[rank{}]:[E321 02:07:09.4 ProcessGroupNCCL.cpp:607] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=466119168, NumelOut=466119168, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+SIGTERM = "W0331 21:37:33.860000 155011 site-packages/torch/distributed/elastic/multiprocessing/api.py:897] Sending process 155026 closing signal SIGTERM"
+CHILD = "E0331 21:37:34.807000 155011 site-packages/torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 155027) of binary: /opt/venv/bin/python3.11"
 TIME_LIMIT = "slurmstepd: error: *** JOB 7 ON node02 CANCELLED AT 2021-05-27T21:42:11 DUE TO TIME LIMIT ***"
 REMOTE = (
     "[rank5]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting."
@@ -95,8 +96,11 @@ PLACEHOLDERS = (
         ),
         *STEPS,
     ],
-    ["node01:1:1 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation"]
-    + ["node01:1:1 [0] NCCL INFO Using network Socket", *STEPS],
+    [
+        "node01:1:1 [0] NCCL INFO NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
+        "node01:1:1 [0] NCCL INFO Using network Socket",
+        *STEPS,
+    ],
     ["[launch.py:315:sigkill_handler] Killing subprocess 123 is a function name", *STEPS],
     [line(i, loss=5 - i / 10) for i in range(1, 40)],
     [line(i, loss=[0.9, 2.1, 0.4, 1.7, 0.6][i % 5]) for i in range(1, 60)],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpt_tune.logs.bulk import learn
 from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.parse import LogParser, parse_json, read_blocks, result_of
-from gpt_tune.logs.scan import Scanner
+from gpt_tune.logs.scan import Block, Scanner
 
 NOISE = (
     "node03:1662:1662 [0] NCCL INFO Channel 02/0 : 5[0] -> 6[0] [send] via NET/Libfabric/0/GDRDMA",
@@ -152,7 +152,7 @@ def test_a_template_holds_only_what_it_can() -> None:
 def test_the_scanner_misses_nothing(noise: bytes, place: int, literal: str) -> None:
     scanner = Scanner({"elapsed time per iteration": 1, "'loss':": 2, "%|": 4, ", skipped=": 8})
     text = noise[:place] + literal.encode() + noise[place:] + b"\nanother line\n"
-    found = scanner.lines(text)
+    found = scanner.lines(Block(text))
     bits = {"elapsed time per iteration": 1, "'loss':": 2, "%|": 4, ", skipped=": 8}[literal]
     hits = [
         text[a:b]

@@ -211,7 +211,7 @@ class Megatron(Format):
 
     name = "megatron-lm"
     # A record that was cut may have lost all but its beginning, which is padded to 8 digits.
-    triggers = (ANCHOR, "iteration  ", "| consumed samples:", "TeraFLOPs: ", "Effective Tera Flops")
+    triggers = (ANCHOR, "iteration  ", "TeraFLOPs: ", "Effective Tera Flops")
 
     def __init__(self) -> None:
         self._pieces: dict[str, _Pieces] = {}

@@ -17,10 +17,12 @@ class Torchtune(Format):
     """`epoch|step|Loss: x` as a bar's description, or `Step n | key:value ..`."""
 
     name = "torchtune"
-    triggers = ("|Loss: ", "tokens_per_second_per_gpu:")
+    triggers = ("%|", "tokens_per_second_per_gpu:")
 
     def feed(self, line: Line) -> Iterable[Item]:
         found = False
+        if "|Loss: " not in line.full and "Step " not in line.full:
+            return
         for match in _TUNE_BAR.finditer(line.full):
             found = True
             yield Record(Step(int(match.group(2)), loss=decimal(match.group(3))), TRAINER, line.prefix.time)

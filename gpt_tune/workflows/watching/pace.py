@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import calendar
 import math
+import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_tune.logs.parser import LogParser
-from gpt_tune.logs.summary import Summary
+from gpt_tune.logs.summary import WARMUP_STEPS, Summary
 from gpt_tune.logs.types import Step
 from gpt_tune.schedulers.base import ENDED, JobStatus
 
@@ -73,8 +74,36 @@ class Pace:
     max_allocated_gib: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What the newest steps and memory reports come to; made anew only when something new was read."""
+
+    last: Step | None
+    total_iterations: int | None
+    step_time_ms: float | None
+    model_tflops: float | None
+    max_reserved_gib: float | None
+    max_allocated_gib: float | None
+
+
+def recent_of(parser: LogParser) -> Recent:
+    """The figures of the newest steps."""
+    steps = parser.best.recent(RECENT_STEPS)
+    last = steps[-1] if steps else None
+    total = last.total_iterations if last is not None else None
+    memory = parser.memory
+    return Recent(
+        replace(last) if last is not None else None,
+        total or parser.facts.total_iterations,
+        _recent_median(steps, "step_time_ms"),
+        _recent_median(steps, "model_tflops"),
+        _largest([m.max_reserved_gib or m.reserved_gib for m in memory]),
+        _largest([m.max_allocated_gib or m.allocated_gib for m in memory]),
+    )
+
+
 def pace_of(
-    parser: LogParser,
+    recent: Recent,
     summary: Summary,
     status: JobStatus | None,
     peak_tflops: float | None,
@@ -83,23 +112,18 @@ def pace_of(
     now: float,
 ) -> Pace:
     """The pace from what has been read and what the scheduler says."""
-    recent = parser.best.recent(RECENT_STEPS)
-    last = recent[-1] if recent else None
-    total = last.total_iterations if last is not None else None
-    total = total or parser.facts.total_iterations
-    step_ms = _recent_median(recent, "step_time_ms", summary.median_step_time_ms)
-    tflops = _recent_median(recent, "model_tflops", summary.median_model_tflops)
+    step_ms = recent.step_time_ms or summary.median_step_time_ms
+    tflops = recent.model_tflops or summary.median_model_tflops
     gpus = gpus or (status.gpus if status is not None else None)
     elapsed = _elapsed(status, now)
     eta = None
-    if last is not None and total is not None and step_ms is not None:
-        eta = max(0, total - last.iteration) * step_ms / 1000.0
-    over = status is not None and status.state in ENDED
-    eta = None if over else eta
-    memory = parser.memory
+    if recent.last is not None and recent.total_iterations is not None and step_ms is not None:
+        eta = max(0, recent.total_iterations - recent.last.iteration) * step_ms / 1000.0
+    if status is not None and status.state in ENDED:
+        eta = None
     return Pace(
-        iteration=last.iteration if last is not None else None,
-        total_iterations=total,
+        iteration=recent.last.iteration if recent.last is not None else None,
+        total_iterations=recent.total_iterations,
         recent_step_time_ms=step_ms,
         recent_model_tflops=tflops,
         mfu=tflops / peak_tflops if tflops is not None and peak_tflops else None,
@@ -110,19 +134,16 @@ def pace_of(
         gpu_hours_total=_gpu_hours(elapsed + eta, gpus) if elapsed is not None and eta is not None else None,
         gpus=gpus,
         slower_than_predicted=_slower(step_ms, prediction),
-        max_reserved_gib=_largest([m.max_reserved_gib or m.reserved_gib for m in memory]),
-        max_allocated_gib=_largest([m.max_allocated_gib or m.allocated_gib for m in memory]),
+        max_reserved_gib=recent.max_reserved_gib,
+        max_allocated_gib=recent.max_allocated_gib,
     )
 
 
-def _recent_median(steps: list[Step], name: str, fallback: float | None) -> float | None:
+def _recent_median(steps: list[Step], name: str) -> float | None:
     """Over the newest steps, the first few of a short list left out as warm-up."""
-    values = sorted(
-        value
-        for step in steps[min(5, len(steps) // 2) :]
-        if (value := getattr(step, name)) is not None and math.isfinite(value)
-    )
-    return values[len(values) // 2] if values else fallback
+    counted = steps[min(WARMUP_STEPS, len(steps) // 2) :]
+    values = [v for step in counted if (v := getattr(step, name)) is not None and math.isfinite(v)]
+    return statistics.median(values) if values else None
 
 
 def _elapsed(status: JobStatus | None, now: float) -> float | None:

@@ -21,11 +21,17 @@ _NETWORK = ("F31", "F32", "F33", "F34", "F37c")
 
 
 def judge_slowness(
-    parser: LogParser, pace: Pace, prediction: Prediction | None, diagnosis: Diagnosis
+    own: tuple[float, float, int] | None,
+    parser: LogParser,
+    pace: Pace,
+    prediction: Prediction | None,
+    diagnosis: Diagnosis,
 ) -> list[Finding]:
-    """F220: slower than the run's own past. F221: slower than predicted. Both only say what the numbers say."""
+    """F220: slower than the run's own past. F221: slower than predicted. Both only say what the numbers say.
+
+    own: from `own_past`.
+    """
     found = []
-    own = _own_past(parser)
     if own is not None:
         usual, recent, since = own
         more = f"{recent / usual - 1:.0%} more than before ({usual:,.0f} ms)"
@@ -49,7 +55,7 @@ def with_slowness(diagnosis: Diagnosis, found: Sequence[Finding]) -> Diagnosis:
     return replace(diagnosis, status=status, findings=(*diagnosis.findings, *found))
 
 
-def _own_past(parser: LogParser) -> tuple[float, float, int] | None:
+def own_past(parser: LogParser) -> tuple[float, float, int] | None:
     """(usual, recent, since iteration): medians in ms, when every recent step is slower than nearly all before."""
     columns = parser.best.tail(LOOKED_BACK, "step_time_ms")
     known = np.isfinite(columns["step_time_ms"][0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpt_tune import clusters
 from gpt_tune.errors import SchedulerError, UserError, nearest
-from gpt_tune.jobs import refreshing
+from gpt_tune.jobs import chains, refreshing
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.schedulers.base import ENDED, Scheduler
 
@@ -43,6 +43,8 @@ def cancel(text: str, ledger: Ledger | None = None, scheduler: Scheduler | None 
     # Written down first: should Slurm forget the job before it is looked at again, its end is known.
     record = ledger.update(record.run_id, cancel_requested=True)
     assert record.job_id is not None
+    if chains.chain_of(record) is not None:  # its next job, queued already, must not go on
+        scheduler.files.write(f"{record.run_dir}/chain/stop", b"cancelled\n")
     try:
         scheduler.cancel(record.job_id)
     except SchedulerError:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gpt_tune.jobs import clock, logs, reasons, reconciling, refreshing
+from gpt_tune.jobs import chains, clock, logs, reasons, reconciling, refreshing
 from gpt_tune.ledger import Ledger, RunRecord
 
 
@@ -63,6 +63,7 @@ def run_json(record: RunRecord) -> dict[str, Any]:
         "expected_start": record.expected_start,
         "run_dir": record.run_dir,
         "job_ids": list(record.job_ids),
+        "chain": chains.to_json(record),
     }
 
 

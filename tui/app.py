@@ -41,6 +41,8 @@ _SCREENS = {
     "clusters": ("tui.screens.clusters", "Clusters"),
 }
 
+RESIZE_SECONDS = 1.0  # how late a lost change of size is noticed
+
 
 def make_screen(name: str, *arguments: Any) -> Screen[None]:
     """A new screen by its name."""
@@ -82,10 +84,17 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.start_polling()
+        self.set_interval(RESIZE_SECONDS, self._deliver_resize)
         # Back from Ctrl+Z the terminal is empty, and nothing has changed that would be drawn by itself.
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         if self._profile:
             self.begin_from_profile(self._profile)
+
+    def _deliver_resize(self) -> None:
+        """Textual 8 waits 8 ms with a timer that it drops when the machine is busy for longer; then the new size,
+        and every later one, would never arrive."""
+        if self._resize_event is not None:
+            self._check_resize()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Quit", "Leave gpt-tune; running jobs go on", self.action_quit)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from tui.screens.dialogs import OBVIOUS
-from tui.widgets.keybar import key_words
+from tui.widgets.keybar import binding_words, key_words
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
@@ -30,7 +30,8 @@ class KeyCommands(Provider):
                 words = (
                     f"{tip or binding.tooltip or binding.description} (key: {key_words(self.app, binding)})"
                 )
-                found.setdefault(binding.action, (binding.description, words, binding.action, node))
+                name = binding_words(self.screen, binding) or binding.description
+                found.setdefault(binding.action, (name, words, binding.action, node))
         return list(found.values())
 
     async def discover(self) -> Hits:

@@ -185,3 +185,14 @@ async def test_no_size_is_refused(home: Path, size: tuple[int, int]) -> None:
             await driver.reach(page)
         await driver.settled()
         await driver.press("question_mark", "escape", "ctrl+t", "escape", "escape")
+
+
+async def test_a_new_size_arrives_even_when_the_timer_for_it_was_dropped(home: Path) -> None:
+    """What a busy machine does to Textual's one-shot timer, done on purpose: it never fires."""
+    app = GptTune()
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await driver.ready()
+        app._resize_timer = app.set_timer(3600, lambda: None)
+        await pilot.resize_terminal(120, 36)
+        await until(pilot, lambda: app.screen.size == (120, 36), "the new size")

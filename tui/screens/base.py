@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from tui.widgets.keybar import KeyBar
 from tui.widgets.lines import Lines
-from tui.widgets.paint import Line, Span
+from tui.widgets.paint import Line, Span, fit, line_width
 
 if TYPE_CHECKING:
     from tui.app import GptTune
@@ -25,7 +26,7 @@ class Page(Screen[None]):
     ]
     DEFAULT_CSS = """
     Page { layout: vertical; background: $background; }
-    Page > #path { height: 1; background: $panel; padding: 0 1; }
+    Page > #path { height: 1; background: $panel; padding: 0 1; overflow-y: hidden; }
     Page > #path:ansi { background: ansi_default; text-style: reverse; }
     """
     HELP_TEXT: ClassVar[str] = ""
@@ -50,10 +51,24 @@ class Page(Screen[None]):
         self.update_path()
 
     def update_path(self) -> None:
-        self.query_one("#path", Lines).show([self.path()])
+        self.query_one("#path", Lines).show([near(self.path(), self.size.width - 2)])
+
+    @on(events.Resize)
+    def _path_resized(self) -> None:
+        self.update_path()
 
     def action_back(self) -> None:
         self.app.pop_screen()
+
+
+def near(path: Line, width: int) -> Line:
+    """The path without its first parts where it is too long: where the user is stays in view."""
+    kept = list(path)
+    if line_width(kept) <= width:
+        return kept
+    while len(kept) > 4 and line_width(kept) > width - 2 and kept[2][1] != "key":
+        del kept[2:4]
+    return fit([*kept[:2], ("… ", "muted"), *kept[2:]], max(width, 1))
 
 
 def trail(parts: list[str], at: int) -> Line:

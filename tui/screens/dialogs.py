@@ -13,7 +13,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input
 
 from tui.widgets.fields import Entry
-from tui.widgets.keybar import KeyBar, key_words
+from tui.widgets.keybar import KeyBar, binding_words, key_words
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
 
@@ -57,7 +57,10 @@ class Help(ModalScreen[None]):
 OBVIOUS = (
     "scroll_",
     "page_",
-    "screen.",
+    "screen.copy_text",
+    "command_palette",
+    "move(",
+    "page(",
     "app.focus",
     "cursor_",
     "delete_",
@@ -74,7 +77,7 @@ def key_lines(screen: Screen[object]) -> list[Line]:
     found: dict[str, tuple[bool, str, str]] = {}
     for _, binding, enabled, _ in screen.active_bindings.values():
         if enabled and binding.description and not binding.system and not binding.action.startswith(OBVIOUS):
-            what = binding.tooltip or binding.description
+            what = binding.tooltip or binding_words(screen, binding)
             found.setdefault(binding.action, (not binding.show, key_words(screen.app, binding), what))
     listed = sorted(found.values(), key=lambda item: item[0])
     always = [
@@ -118,6 +121,8 @@ class Confirm(ModalScreen[bool]):
 
 class Ask(ModalScreen["str | None"]):
     """One line of text. `check` gives a sentence while what is typed will not do."""
+
+    KEY_WORDS: ClassVar[dict[str, str]] = {"submit": "OK"}
 
     DEFAULT_CSS = "Ask {" + BOX + " & Entry { margin: 1 0; } }"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back", key_display="Esc")]

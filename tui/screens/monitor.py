@@ -24,6 +24,7 @@ from tui.widgets.lines import Lines
 from tui.widgets.logpane import LogPane
 from tui.widgets.paint import Line, squeeze
 from tui.widgets.plot import ChartData
+from tui.widgets.words import plural
 
 if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
@@ -100,6 +101,7 @@ class Monitor(Tasks, Page):
 
     def on_resize(self, event: events.Resize) -> None:
         self._redraw = True
+        self.call_after_refresh(self._show_log_title)
 
     # --- reading
 
@@ -134,7 +136,9 @@ class Monitor(Tasks, Page):
         shot = event.shot
         self.scene = shot.scene
         with self.app.batch_update():
-            self.query_one(LogPane).add(shot.lines)
+            log = self.query_one(LogPane)
+            log.add(shot.lines)
+            log.mark(self.scene.excerpt)
             for name, data in shot.charts.items():
                 self.query_one(f"#chart-{name}", Chart).show(data)
             self.show_scene()
@@ -175,6 +179,9 @@ class Monitor(Tasks, Page):
             line = [*line, (f" ── {log.dropped:,} older lines not held", "muted")]
         if log.searching:
             line = [*line, (f" ── find {log.searching!r} (n next, N previous)", "accent")]
+        hidden = sum(not chart.display for chart in self.query(Chart))
+        if hidden:
+            line = [*line, (f" ── {plural(hidden, 'pane')} hidden, press w", "muted")]
         self.query_one("#log-title", Lines).show([line])
 
     @on(LogPane.Moved)
@@ -188,6 +195,7 @@ class Monitor(Tasks, Page):
         self._view = (self._view + 1) % len(views)
         for name in views[1:]:
             self.set_class(name == views[self._view], name)
+        self.call_after_refresh(self._show_log_title)
 
     # --- acting
 

@@ -110,8 +110,6 @@ class FieldRow(Horizontal):
     FieldRow > Entry, FieldRow > Choice { width: 32; margin: 0 1 0 0; }
     FieldRow > .field-note { width: 1fr; }
     FieldRow.-here > .field-label { text-style: bold; color: $foreground; }
-    .-wide FieldRow > .field-label { width: 28; }
-    .-wide FieldRow > Entry, .-wide FieldRow > Choice { width: 48; }
     """
 
     def __init__(self, field: FieldLike, text: str) -> None:

@@ -28,6 +28,12 @@ def key_words(app: App[object], binding: Binding) -> str:
     return binding.key_display or SHORT.get(binding.key) or app.get_key_display(binding)
 
 
+def binding_words(screen: Screen[object], binding: Binding) -> str:
+    """What a key does, in the words of this screen; empty where it does nothing useful."""
+    words: dict[str, str] = getattr(screen, "KEY_WORDS", {})
+    return words.get(binding.action, binding.description)
+
+
 def shown_bindings(screen: Screen[object]) -> list[Binding]:
     """Bindings with show=True that work now, each action once, in order of nearness to the focus."""
     found: dict[str, Binding] = {}
@@ -50,11 +56,10 @@ class KeyBar(Painted):
         self._ends: list[tuple[int, str]] = []
 
     def _items(self) -> list[tuple[str, str, str]]:
-        words: dict[str, str] = getattr(self.screen, "KEY_WORDS", {})
         items = [
-            (key_words(self.app, b), words.get(b.action, b.description), b.key)
+            (key_words(self.app, b), binding_words(self.screen, b), b.key)
             for b in shown_bindings(self.screen)
-            if words.get(b.action, b.description)
+            if binding_words(self.screen, b)
         ]
         items.sort(key=lambda item: _ORDER.get(item[0], 0))
         while len(items) > 1 and sum(len(k) + len(w) + 3 for k, w, _ in items) - 2 > self.size.width:

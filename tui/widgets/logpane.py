@@ -5,7 +5,7 @@ Lines arrive in batches from whoever follows the file; `logstore` holds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -18,12 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.widgets.logstore import MAX_CHARACTERS, MAX_LINES, LogStore, shown
-from tui.widgets.paint import Line, Painted, clean
-
-
-def plain_level(line: str) -> str:
-    """The role of a whole line when nobody supplies a better rule."""
-    return ""
+from tui.widgets.paint import Line, Painted
 
 
 class LogPane(Painted, ScrollView, can_focus=True):
@@ -47,11 +42,9 @@ class LogPane(Painted, ScrollView, can_focus=True):
     class Moved(Message):
         """Follow state, number of unseen lines or search position changed."""
 
-    def __init__(
-        self, *, level: Callable[[str], str] = plain_level, max_lines: int = MAX_LINES, id: str | None = None
-    ) -> None:
+    def __init__(self, *, max_lines: int = MAX_LINES, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._level = level
+        self._bad = ""
         self._store = LogStore(max_lines)
         self._wanted = ""
         self._match: int | None = None
@@ -86,6 +79,13 @@ class LogPane(Painted, ScrollView, can_focus=True):
             if gone:
                 self._scroll(max(round(self.scroll_y) - gone, 0))
         self.refresh()
+
+    def mark(self, text: str) -> None:
+        """Paint lines that contain a text (the engine's finding) as bad; an empty one unmarks."""
+        wanted = shown(text).strip()
+        if wanted != self._bad:
+            self._bad = wanted
+            self.refresh()
 
     def clear(self) -> None:
         self._store.clear()
@@ -172,9 +172,9 @@ class LogPane(Painted, ScrollView, can_focus=True):
 
     def go_to_text(self, text: str) -> bool:
         """Show the first held line that contains a text; False when none does."""
-        wanted = clean(text).strip()[:200]
+        wanted = shown(text).strip()
         for index, line in enumerate(self._store.lines):
-            if wanted and wanted in clean(line):
+            if wanted and wanted in shown(line):
                 return self.go_to_line(index + self._store.dropped)
         return False
 
@@ -213,7 +213,7 @@ class LogPane(Painted, ScrollView, can_focus=True):
             return self.paint([], width)
         index, part = place
         line = shown(self._store.lines[index])
-        role = self._level(line)
+        role = "bad" if self._bad and self._bad in line else ""
         if self._match == index + self._store.dropped and not self._wanted:
             role = "match"
         strip = Strip([Segment(text, self.role_style(r)) for text, r in self._marked(line, role) if text])

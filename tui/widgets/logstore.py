@@ -17,7 +17,7 @@ from tui.widgets.paint import clean
 _BLANKS = re.compile(r"(?<=\S) {2,}")
 MAX_LINES = 20_000
 MAX_CHARACTERS = 4_000  # of one line; a 1 MB line would otherwise be measured at every frame
-TABLE_BARS = 4  # a line with so many "|" is a row of figures: one screen row each keeps the columns together
+TABLE_BARS = 2  # a line with so many "|" is a row of figures: one screen row each keeps the columns together
 
 
 def shown(line: str) -> str:

@@ -1,8 +1,10 @@
 """Owns the memory of fine-tuning: all weights, LoRA, or QLoRA, under DDP, ZeRO-2 or ZeRO-3.
 
-The model code is Hugging Face's (transformers, peft, bitsandbytes); formulas follow what these libraries keep:
-peft holds adapters in fp32 under DDP, bitsandbytes stores nf4 in blocks of 64 with one scale each, and
-`prepare_model_for_kbit_training` turns everything that is not quantised into fp32.
+The model code is Hugging Face's (transformers, peft, bitsandbytes), counted tensor by tensor and checked against
+22 runs on one H200 (tests/data/memory/finetune_h200.json). What decides:
+- logits: 16-bit, in fp32, their log-softmax, and in backward two fp32 gradients: 10 and 12 bytes a word and token;
+- `prepare_model_for_kbit_training` turns what is not quantised into fp32 (DDP): tables take 4 bytes, hidden states
+  flow in fp32, and autocast keeps a 16-bit copy of the output matrix. DeepSpeed turns all of it back to bf16.
 """
 
 from __future__ import annotations
@@ -15,13 +17,8 @@ import numpy as np
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware.parts import Node
-from gpt_tune.layouts.batch import LayoutBatch
-from gpt_tune.layouts.layout import Fusions, Layout, Recompute, Trainer
-from gpt_tune.memory.activations import LayerBytes, layer_bytes
-from gpt_tune.memory.columns import build
 from gpt_tune.memory.constants import value
 from gpt_tune.memory.estimator import limit_gib
-from gpt_tune.memory.setup import DEEPSPEED_HF, make
 from gpt_tune.memory.types import MemoryEstimate, StageMemory
 from gpt_tune.memory.uncertainty import interval, oom_probability
 from gpt_tune.models import parameters
@@ -37,9 +34,13 @@ NF4_BLOCK = 64  # weights that share one scale (bitsandbytes)
 SCALE_BLOCK = 256  # scales that share one fp32 scale under double quantisation
 REDUCE_BUCKET = 2e8  # elements; the zero2 and zero3 configurations of the QLoRA case
 MAX_LIVE = 1e9  # elements, stage3_max_live_parameters
-# Standard deviation of log(measured / predicted) to assume: no run with a memory figure is at hand, and the
-# QLoRA case's claims for an 8B model on 24 GB cards (12-14, 15-17 GB sharded) stand 10-25 % above this model.
-UNTESTED_ERROR = 0.15
+# Standard deviation of log(measured / predicted) device memory to assume: 0.04 on one H200, but nothing was measured
+# on several GPUs, and the QLoRA case's claims for 24 GB cards stand 20-40 % above what the same job took there.
+UNTESTED_ERROR = 0.10
+# Bytes a logit: 16-bit, fp32 and log-softmax in forward; log-softmax and two fp32 gradients in backward.
+LOGIT_FORWARD, LOGIT_BACKWARD = 10.0, 12.0
+# transformers' default for per_device_eval_batch_size.
+EVAL_BATCH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +59,32 @@ class FineTune:
     lora_targets: tuple[str, ...] = ALL_TARGETS
     double_quantisation: bool = True
     flash_attention: bool = True
+    gradient_accumulation_steps: int = 2
 
 
 @dataclass(frozen=True, slots=True)
 class _States:
-    """Bytes on one GPU. transient: borrowed in forward and backward; in_step: borrowed in the optimizer step."""
+    """Bytes on one GPU. transient: borrowed in forward and backward; casts: 16-bit copies of fp32 weights that
+    autocast holds through forward; in_step: borrowed in the optimizer step."""
 
     weights: float
     gradients: float
     optimizer: float
     buffers: float
     transient: float
+    casts: float
     in_step: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Activations:
+    """Bytes of one micro batch: what one layer keeps, its input, what its backward borrows, one byte a logit."""
+
+    layer: float
+    input: float
+    backward: float
+    logits: float
+    tail: float
 
 
 def adapter_parameters(model: ModelShape, job: FineTune) -> int:
@@ -88,46 +103,65 @@ def estimate_finetune(
 ) -> MemoryEstimate:
     """Memory of one GPU of a fine-tuning job. Raises UserError for a job that cannot be."""
     _check(model, job)
-    states = _states(model, job)
-    layer, logits = _layer(model, job)
-    kept = layer.input if job.gradient_checkpointing else layer.saved
-    activations = model.layers * float(kept[0]) + _adapter_inputs(model, job, model.layers)
-    again = float(layer.saved[0]) + _adapter_inputs(model, job, 1) if job.gradient_checkpointing else 0.0
-    if job.gradient_checkpointing:
-        activations = model.layers * float(kept[0])
-    backward = again + float(np.maximum(layer.mlp_backward, layer.attention_backward)[0])
-    resident = states.weights + states.optimizer + states.buffers
-    training = resident + states.gradients + activations + states.transient + max(logits, backward)
-    step = resident + states.gradients + states.in_step
-    allocated = max(training, step)
-    in_step = step > training
-    gap = (
-        value(calibration, "layer_gap") * float(layer.saved[0])
-        + value(calibration, "logits_gap") * logits / 2.5
+    s, x = _states(model, job), _activations(model, job)
+    resident = s.weights + s.optimizer + s.buffers
+    kept = model.layers * (x.input if job.gradient_checkpointing else x.layer) + x.tail
+    # Gradients of earlier micro batches stand by from the second one on.
+    standing = s.gradients if job.gradient_accumulation_steps > 1 or job.strategy == "zero3" else 0.0
+    head = 2.0 * model.hidden * model.vocab if s.casts or _wide(job) else 0.0
+    again = x.layer if job.gradient_checkpointing else 0.0
+    # Each moment: gradients, activations, logits, transient.
+    moments = (
+        (standing, kept, LOGIT_FORWARD * x.logits, s.transient + max(s.casts, head)),
+        (standing, kept, LOGIT_BACKWARD * x.logits, s.transient + head),
+        (s.gradients, kept + again, 0.0, s.transient + x.backward),
+        (s.gradients, 0.0, 0.0, s.in_step),
     )
-    context = (
-        value(calibration, "context_gib")
-        + (value(calibration, "communicator_gib") if job.gpus > 1 else 0.0)
-        + value(calibration, "cluster_gib")
-    ) * GIB
+    top = max(range(len(moments)), key=lambda i: sum(moments[i]))
+    gradients, activations, logits, transient = moments[top]
+    allocated = resident + sum(moments[top])
+    # What the optimizer step borrows is asked for in blocks that no activation has left behind (measured).
+    gap = value(calibration, "finetune_gap") * 4.0 * x.logits + s.in_step
+    context = _context(job, calibration)
     stage = StageMemory(
         stage=0,
-        parameters=states.weights / GIB,
-        gradients=states.gradients / GIB,
-        optimizer=states.optimizer / GIB,
-        activations=0.0 if in_step else activations / GIB,
-        logits=0.0 if in_step else (logits / GIB if logits >= backward else 0.0),
-        buffers=states.buffers / GIB,
-        transient=(states.in_step if in_step else states.transient + (backward if backward > logits else 0.0))
-        / GIB,
+        parameters=s.weights / GIB,
+        gradients=gradients / GIB,
+        optimizer=s.optimizer / GIB,
+        activations=activations / GIB,
+        logits=logits / GIB,
+        buffers=s.buffers / GIB,
+        transient=transient / GIB,
         reserved_gap=gap / GIB,
-        context=context / GIB,
-        total=(allocated + gap + context) / GIB,
+        context=context,
+        total=(allocated + gap) / GIB + context,
     )
-    return _estimate(node, stage, "optimizer" if in_step else "forward_backward", calibration)
+    phase = "optimizer" if top == len(moments) - 1 else "forward_backward"
+    return _estimate(node, stage, phase, calibration, _not_modelled(job, x))
 
 
-def _estimate(node: Node, stage: StageMemory, phase: str, calibration: Calibration | None) -> MemoryEstimate:
+def _context(job: FineTune, calibration: Calibration | None) -> float:
+    """GiB outside the allocator. DeepSpeed opens a communicator on a single GPU too."""
+    peers, engine = job.gpus > 1, job.strategy != "ddp"
+    communicator = "communicator_gib" if peers else "idle_communicator_gib"
+    opened = value(calibration, communicator) if peers or engine else 0.0
+    return value(calibration, "context_gib") + opened + value(calibration, "cluster_gib")
+
+
+def _not_modelled(job: FineTune, x: _Activations) -> tuple[str, ...]:
+    evaluation = LOGIT_FORWARD * x.logits * EVAL_BATCH / job.micro_batch_size / GIB
+    return (
+        f"evaluation in larger batches than training: the Hugging Face default of {EVAL_BATCH} needs "
+        f"{evaluation:.0f} GiB for logits alone",
+        "loading: a checkpoint may stand in memory beside the model",
+        "gathering weights when a checkpoint is saved",
+        "batches of unequal length, which leave holes in reserved memory",
+    )
+
+
+def _estimate(
+    node: Node, stage: StageMemory, phase: str, calibration: Calibration | None, missing: tuple[str, ...]
+) -> MemoryEstimate:
     device = np.array([stage.total])
     if calibration is None or calibration.memory_error is None:
         calibration = replace(calibration or Calibration(), memory_error=UNTESTED_ERROR)
@@ -145,16 +179,12 @@ def _estimate(node: Node, stage: StageMemory, phase: str, calibration: Calibrati
         oom_probability=None if limit is None else float(oom_probability(firm, limit, calibration)[0]),
         peak_phase=phase,
         stages=(stage,),
-        not_modelled=(
-            "loading: a checkpoint may stand in memory beside the model",
-            "gathering weights when a checkpoint is saved",
-            "batches of unequal length",
-        ),
+        not_modelled=missing,
     )
 
 
 def _check(model: ModelShape, job: FineTune) -> None:
-    for name in ("gpus", "micro_batch_size", "seq_length", "lora_rank"):
+    for name in ("gpus", "micro_batch_size", "seq_length", "lora_rank", "gradient_accumulation_steps"):
         if getattr(job, name) < 1:
             raise UserError(f"{name} is {getattr(job, name)}.", "The smallest is 1.")
     if job.method != "full":
@@ -186,29 +216,38 @@ def _target_sizes(model: ModelShape, job: FineTune) -> list[tuple[int, int]]:
     return [sizes[t] for t in job.lora_targets if model.gated_mlp or t != "gate_proj"]
 
 
+def _wide(job: FineTune) -> bool:
+    """Whether hidden states flow in fp32: fp32 tables in front of 4-bit layers, or fp32 weights trained."""
+    return job.strategy == "ddp" and job.method != "lora"
+
+
 def _states(model: ModelShape, job: FineTune) -> _States:
     total = parameters.total(model)
     if job.method == "full":
         return _all_weights(job, total, _layer_weights(model))
     adapters = adapter_parameters(model, job)
-    shards = job.gpus if job.strategy == "zero3" else 1
     weights, workspace = _frozen_weights(model, job, total)
     moments = 8.0 if job.optimizer == "adamw" else 2.0
     if job.strategy == "ddp":
         # fp32 adapters, their gradients, and the reducer's copy of these when there are peers.
-        trained, gradients, optimizer = 4.0 * adapters, 4.0 * adapters, moments * adapters
-        buffers, in_step = (4.0 * adapters if job.gpus > 1 else 0.0), 0.0
-    else:
-        split = adapters / job.gpus
-        trained = 2.0 * (split if job.strategy == "zero3" else adapters)
-        gradients, optimizer, buffers = (
-            2.0 * split,
-            (4.0 + moments) * split,
-            2.0 * min(REDUCE_BUCKET, adapters),
+        buffers = 4.0 * adapters if job.gpus > 1 else 0.0
+        return _States(
+            weights + 4.0 * adapters, 4.0 * adapters, moments * adapters, buffers, workspace, 0.0, 0.0
         )
-        in_step = 6.0 * split
-    gathered = min(weights, 2.0 * MAX_LIVE) if shards > 1 else 0.0
-    return _States(weights / shards + trained, gradients, optimizer, buffers, workspace + gathered, in_step)
+    split = adapters / job.gpus
+    whole = job.strategy == "zero2"
+    held = 2.0 * (adapters if whole else split) + weights / (1 if whole else job.gpus)
+    gathered = min(weights, 2.0 * MAX_LIVE) if job.gpus > 1 and not whole else 0.0
+    # ZeRO-3 makes its whole bucket at the start (measured), ZeRO-2 no more than there are gradients.
+    bucket = 2.0 * (min(REDUCE_BUCKET, adapters) if whole else REDUCE_BUCKET)
+    return _States(
+        held, 2.0 * split, (4.0 + moments) * split, bucket, workspace + gathered, 0.0, _in_step(job) * split
+    )
+
+
+def _in_step(job: FineTune) -> float:
+    """Bytes a parameter borrowed in a ZeRO step: fp32 gradients, and torch's unfused Adam one more copy."""
+    return 8.0 if job.optimizer == "adamw" else 4.0
 
 
 def _all_weights(job: FineTune, total: int, layer_weights: int) -> _States:
@@ -216,14 +255,21 @@ def _all_weights(job: FineTune, total: int, layer_weights: int) -> _States:
     moments = 8.0 if job.optimizer == "adamw" else 2.0
     if job.strategy == "ddp":
         bucket = 4.0 * total if job.gpus > 1 else 0.0
-        return _States(4.0 * total, 4.0 * total, moments * total, bucket, 2.0 * total, 0.0)
+        return _States(4.0 * total, 4.0 * total, moments * total, bucket, 0.0, 2.0 * total, 0.0)
     share = total / job.gpus
     bucket = 2.0 * REDUCE_BUCKET
+    step = _in_step(job)
     if job.strategy == "zero2":
-        return _States(2.0 * total, 2.0 * share, (4.0 + moments) * share, bucket, 0.0, 6.0 * share)
+        return _States(2.0 * total, 2.0 * share, (4.0 + moments) * share, bucket, 0.0, 0.0, step * share)
     gathered = 2.0 * min(total, MAX_LIVE) if job.gpus > 1 else 2.0 * layer_weights
     return _States(
-        2.0 * share, 2.0 * share, (4.0 + moments) * share, bucket, gathered, 6.0 * min(share, MAX_LIVE)
+        2.0 * share,
+        2.0 * share,
+        (4.0 + moments) * share,
+        bucket,
+        gathered,
+        0.0,
+        step * min(share, MAX_LIVE),
     )
 
 
@@ -236,33 +282,64 @@ def _frozen_weights(model: ModelShape, job: FineTune, total: int) -> tuple[float
     if job.method == "lora":
         return 2.0 * total, 0.0
     matrices = model.layers * (parameters.attention(model).sharded + parameters.mlp(model, model.ffn).sharded)
-    rest = total - matrices
     largest = 2.0 * model.hidden * max(model.ffn, model.heads * model.head_size)
-    return quantised_bytes_per_weight(job.double_quantisation) * matrices + 4.0 * rest, largest
+    each = 4.0 if _wide(job) else 2.0
+    quantised = quantised_bytes_per_weight(job.double_quantisation)
+    return quantised * matrices + each * (total - matrices), largest
 
 
-def _layer(model: ModelShape, job: FineTune) -> tuple[LayerBytes, float]:
-    """Activations of one layer, and bytes of logits and loss at their top (fp32 upcast, not fused)."""
-    layout = Layout(
-        data_parallel=job.gpus,
-        zero_stage=2,
-        micro_batch_size=job.micro_batch_size,
-        global_batch_size=job.micro_batch_size * job.gpus,
-        recompute=Recompute("full", "uniform", 1) if job.gradient_checkpointing else Recompute(),
-        flash_attention=job.flash_attention,
+def _activations(model: ModelShape, job: FineTune) -> _Activations:
+    tokens = float(job.micro_batch_size * job.seq_length)
+    wide = 4.0 if _wide(job) else 2.0
+    keep = _attention_bytes(model, job, wide) + _mlp_bytes(model, job, wide) + _adapter_bytes(model, job)
+    return _Activations(
+        layer=tokens * keep,
+        input=tokens * wide * model.hidden,
+        # Gradients of gate, up and product, and of the hidden states on both sides of the MLP.
+        backward=tokens * wide * (3.0 * _mlp_width(model) + 2.0 * model.hidden),
+        logits=tokens * model.vocab,
+        # The last norm: its input in fp32 and its result.
+        tail=tokens * (4.0 + wide) * model.hidden,
     )
-    trainer = Trainer(DEEPSPEED_HF, None, None, dropout=0.0)
-    setup = make(model, trainer, job.seq_length, Fusions(), True)
-    columns = build(setup, LayoutBatch.of([layout]), np.zeros(1, dtype=np.int64))
-    # 16-bit logits (fp32 where the head was cast), their fp32 copy, and log-softmax.
-    each = 12.0 if job.method == "qlora" else 10.0
-    return layer_bytes(setup, columns), each * job.micro_batch_size * job.seq_length * model.vocab
 
 
-def _adapter_inputs(model: ModelShape, job: FineTune, layers: int) -> float:
-    """Inputs the adapters keep for their gradient: one of their own each, and a dropout mask."""
+def _mlp_width(model: ModelShape) -> float:
+    if not model.moe:
+        return float(model.ffn)
+    return float(model.experts_per_token * model.expert_ffn + model.shared_expert_ffn)
+
+
+def _attention_bytes(model: ModelShape, job: FineTune, wide: float) -> float:
+    """Bytes a token that norms and attention of one layer keep.
+
+    A frozen norm keeps its input in fp32; a trained one its result too. sdpa keeps 16-bit queries, keys, values and
+    its output. Trained matrices keep their inputs: under autocast a copy each, otherwise one that they share.
+    """
+    query, keys = model.heads * model.head_size, model.kv_heads * model.head_size
+    trained = job.method == "full"
+    norm = (4.0 if model.norm == "rmsnorm" else wide) + (wide if trained else 0.0)
+    kept = 2.0 * norm * model.hidden + 4.0 * query + 4.0 * keys
+    if model.qk_norm:
+        kept += (6.0 if trained else 4.0) * (query + keys)
+    if trained:
+        kept += (10.0 if _wide(job) else 4.0) * model.hidden
+    if not job.flash_attention:
+        # Scores in fp32 and as 16 bits.
+        kept += 6.0 * model.heads * job.seq_length
+    return kept
+
+
+def _mlp_bytes(model: ModelShape, job: FineTune, wide: float) -> float:
+    """Bytes a token that the MLP keeps: gate, its activation and up, and the product where down is trained."""
+    width = _mlp_width(model)
+    if job.method == "full":
+        return 2.0 * (4.0 if model.gated_mlp else 2.0) * width
+    return wide * (3.0 if model.gated_mlp else 1.0) * width
+
+
+def _adapter_bytes(model: ModelShape, job: FineTune) -> float:
+    """Bytes a token that adapters keep: a 16-bit input of their own each, and a dropout mask."""
     if job.method == "full":
         return 0.0
-    each = (4.0 if job.strategy == "ddp" else 2.0) + (1.0 if job.lora_dropout > 0 else 0.0)
-    tokens = job.micro_batch_size * job.seq_length
-    return layers * tokens * each * sum(i for i, _ in _target_sizes(model, job))
+    each = 2.0 + (1.0 if job.lora_dropout > 0 else 0.0)
+    return each * sum(i for i, _ in _target_sizes(model, job))

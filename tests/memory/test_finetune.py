@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpt_tune.errors import UserError
-from gpt_tune.memory import finetune
+from gpt_tune.hardware.catalogue import node_for
+from gpt_tune.memory import MemoryEstimate, finetune
 from gpt_tune.memory.finetune import FineTune, adapter_parameters, estimate_finetune
 from gpt_tune.models import catalogue, parameters
 from gpt_tune.units import GIB
@@ -76,6 +80,31 @@ def test_orders_that_must_hold() -> None:
         assert device(job) < device(replace(job, micro_batch_size=8))
     one = FineTune("lora", "ddp", 1, 1, 1024)
     assert device(replace(one, method="qlora")) < device(one) < device(replace(one, method="full"))
+
+
+RUNS = json.loads((Path(__file__).parents[1] / "data" / "memory" / "finetune_h200.json").read_text())["runs"]
+FIGURES = ("allocated_gib", "reserved_gib", "device_gib", "step_seconds")
+
+
+def _predicted(run: dict[str, Any]) -> MemoryEstimate:
+    keys = {k: v for k, v in run.items() if k not in ("name", "model", "layers", *FIGURES)}
+    model = replace(catalogue.get(run["model"]), layers=run["layers"])
+    return estimate_finetune(model, node_for("h200"), FineTune(**keys))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=[r["name"] for r in RUNS])
+def test_measured_jobs(run: dict[str, Any]) -> None:
+    found = _predicted(run)
+    assert found.allocated_gib == pytest.approx(run["allocated_gib"], rel=0.03)
+    assert found.device_gib == pytest.approx(run["device_gib"], rel=0.10)
+    assert found.low_gib < run["device_gib"] < found.high_gib
+
+
+def test_measured_jobs_on_average() -> None:
+    errors = [abs(_predicted(r).allocated_gib / r["allocated_gib"] - 1) for r in RUNS]
+    assert sum(errors) / len(errors) < 0.012
+    outside = [abs(_predicted(r).device_gib / r["device_gib"] - 1) for r in RUNS]
+    assert sum(outside) / len(outside) < 0.03
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpt_tune.errors import unknown_name
 from gpt_tune.recipes.base import JobSpec, Recipe, Rendered
 from gpt_tune.recipes.custom import CustomRecipe
+from gpt_tune.recipes.llama2 import Llama2FinetuneRecipe
 from gpt_tune.recipes.megatron_deepspeed import MegatronDeepSpeedRecipe
 from gpt_tune.recipes.qlora import QloraRecipe
 from gpt_tune.recipes.smoke import SmokeRecipe
 
-_ALL: tuple[Recipe, ...] = (MegatronDeepSpeedRecipe(), QloraRecipe(), SmokeRecipe(), CustomRecipe())
+_ALL: tuple[Recipe, ...] = (
+    MegatronDeepSpeedRecipe(),
+    Llama2FinetuneRecipe(),
+    QloraRecipe(),
+    SmokeRecipe(),
+    CustomRecipe(),
+)
 _RECIPES = {r.name: r for r in _ALL}
 
 
@@ -33,3 +43,14 @@ def render(spec: JobSpec) -> Rendered:
 def planned(name: str) -> bool:
     """Whether jobs of this recipe need a plan."""
     return get(name).planned
+
+
+def trainer(name: str) -> str:
+    """The training program that a recipe's jobs run: the name that the planner knows it by."""
+    return str(getattr(get(name), "trainer", name))
+
+
+def required(name: str) -> Mapping[str, Any]:
+    """Layout choices that a recipe's jobs need, as if the user had fixed them."""
+    found: Mapping[str, Any] = getattr(get(name), "required", {})
+    return found

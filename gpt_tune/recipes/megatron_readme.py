@@ -12,6 +12,16 @@ from gpt_tune.recipes.base import JobSpec
 from gpt_tune.recipes.megatron_numbers import RunNumbers
 from gpt_tune.words import percent_words, seconds_words
 
+_FILES = (
+    ("job.sbatch", "the job"),
+    ("rank.sh", "what each rank starts in"),
+    ("ds_config.json", "DeepSpeed's configuration as planned; a job uses its own copy"),
+    ("plan.json", "the plan"),
+    ("make_data.py", "writes the synthetic tokens"),
+    ("repaired.py", "mends four defects of the public trainer, for the layouts that meet them"),
+    ("checkpoints/", "checkpoints, unless they go elsewhere; a new start continues from the newest"),
+)
+
 
 def readme(
     spec: JobSpec,
@@ -20,10 +30,15 @@ def readme(
     notes: Sequence[str],
     settings: Sequence[tuple[str, Any, str]],
     headline: str,
+    *,
+    template: str = "megatron-deepspeed/README.md.j2",
+    more_files: Sequence[tuple[str, str]] = (),
+    left_out: Sequence[str] = (),
 ) -> bytes:
-    """The run folder's README."""
+    """The run folder's README. more_files, left_out: what a recipe built on this one adds and lacks."""
+    files = [f for f in (*_FILES, *more_files) if f[0] not in left_out]
     return rendering.render(
-        "megatron-deepspeed/README.md.j2",
+        template,
         name=spec.profile.name or "Megatron-DeepSpeed run",
         headline=headline,
         run_id=spec.run_id,
@@ -33,15 +48,7 @@ def readme(
         notes=notes,
         overrides=[(n, str(v).replace("$TRAIN_ITERS", "TRAIN_ITERS"), m) for n, v, m in settings],
         rechecked="The script checks the arithmetic before it launches anything, and says the nearest legal value.",
-        files=[
-            ("job.sbatch", "the job"),
-            ("rank.sh", "what each rank starts in"),
-            ("ds_config.json", "DeepSpeed's configuration as planned; a job uses its own copy"),
-            ("plan.json", "the plan"),
-            ("make_data.py", "writes the synthetic tokens"),
-            ("repaired.py", "mends four defects of the public trainer, for the layouts that meet them"),
-            ("checkpoints/", "checkpoints, unless they go elsewhere; a new start continues from the newest"),
-        ],
+        files=files,
     )
 
 

@@ -40,7 +40,7 @@ def plan_request(
         else profile.training.global_batch_size,
         trainer=trainer_of(profile),
         precision=None if "precision" in profile.layout.fixed else profile.training.precision,
-        fix=profile.layout.fixed,
+        fix={**recipes.required(profile.recipe), **profile.layout.fixed},
         top=top,
         cluster=cluster.name if cluster else (profile.cluster or None),
     )
@@ -49,7 +49,7 @@ def plan_request(
 def trainer_of(profile: Profile) -> Trainer:
     """The trainer whose rules apply."""
     return Trainer(
-        name=profile.recipe,
+        name=recipes.trainer(profile.recipe),
         deepspeed=profile.trainer.deepspeed or None,
         gradient_accumulation_dtype=profile.trainer.gradient_accumulation_dtype or None,
         dropout=profile.training.dropout,

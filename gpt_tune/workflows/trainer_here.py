@@ -9,7 +9,10 @@ from pathlib import Path
 from gpt_tune.profiles.schema import Site
 
 # Recipe -> (variable that names its checkout, usual folder name, a file that proves it is one).
-_KNOWN = {"megatron-deepspeed": ("MEGATRON_PATH", "Megatron-DeepSpeed", "pretrain_gpt.py")}
+_KNOWN = {
+    "megatron-deepspeed": ("MEGATRON_PATH", "Megatron-DeepSpeed", "pretrain_gpt.py"),
+    "llama2-finetune": ("MEGATRON_PATH", "Megatron-DeepSpeed", "finetune_llama.py"),
+}
 
 
 def trainer_path(recipe: str, site: Site) -> str:

@@ -41,11 +41,20 @@ def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(what: Callable[[], bool], words: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not what():
-        assert time.monotonic() < deadline, "it never happened"
+        assert time.monotonic() < deadline, f"never: {words}"
         time.sleep(0.05)
+
+
+def alive(group: int) -> bool:
+    """Whether a process group still has members."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -97,7 +106,9 @@ def test_a_warning_or_a_cancel_saves_and_ends_every_rank(run_dir: Path, number: 
             start_new_session=True,
         )
     try:
-        wait_for(lambda: b" iteration " in log.read_bytes() and log.read_bytes().count(b"of 2 on") == 2)
+        wait_for(
+            lambda: b" iteration " in log.read_bytes() and log.read_bytes().count(b"of 2 on") == 2, "a step"
+        )
         process.send_signal(number)
         assert process.wait(timeout=60) == 0
     finally:
@@ -108,8 +119,7 @@ def test_a_warning_or_a_cancel_saves_and_ends_every_rank(run_dir: Path, number: 
     assert "exiting program after receiving SIGTERM" in text
     assert (run_dir / "exit_code").read_text() == "0\n"
     assert (run_dir / "checkpoints" / "latest_checkpointed_iteration.txt").exists()
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)  # nothing of the job is left
+    wait_for(lambda: not alive(process.pid), "the end of all its processes")
 
 
 def test_a_failed_rank_stops_the_others_and_its_code_counts(tmp_path: Path, run_dir: Path) -> None:
@@ -235,8 +245,8 @@ def test_unknown_recipes_name_the_nearest(run_dir: Path) -> None:
     with pytest.raises(UserError, match="smok") as caught:
         recipes.get("smok")
     assert "'smoke'" in caught.value.hint
-    assert recipes.names() == ["megatron-deepspeed", "qlora", "smoke", "custom"]
-    assert [n for n in recipes.names() if recipes.planned(n)] == ["megatron-deepspeed"]
+    assert recipes.names() == ["megatron-deepspeed", "llama2-finetune", "qlora", "smoke", "custom"]
+    assert [n for n in recipes.names() if recipes.planned(n)] == ["megatron-deepspeed", "llama2-finetune"]
 
 
 def test_an_environment_variable_the_user_asks_for_wins(tmp_path: Path, run_dir: Path) -> None:

@@ -20,6 +20,14 @@ from gpt_tune.logs.parser import LogParser
 _STATE_FINDINGS = {
     "OUT_OF_MEMORY": "F8", "TIMEOUT": "F72", "NODE_FAIL": "F74", "PREEMPTED": "F73", "CANCELLED": "F77",
 }  # fmt: skip
+# What a shell's exit code over 125 means.
+_EXIT_CODES = {
+    126: "the program could not be run", 127: "a program was not found", 132: "illegal instruction",
+    134: "aborted, as NCCL and C++ do", 135: "bus error", 136: "arithmetic error",
+    137: "SIGKILL, which almost always is the killer when host memory runs out", 139: "segmentation fault",
+    143: "SIGTERM: told to end",
+}  # fmt: skip
+LAST_WORDS = 3  # lines shown when nothing better is known
 SURVIVED_STEPS = 2  # that many new steps afterwards: the run went on
 OVER_TIERS = frozenset({"remote", "signal", "cancelled"})
 
@@ -51,23 +59,20 @@ class Diagnoser:
         state: str = "UNKNOWN",
         stalled: bool = False,
         reason: str = "",
+        exit_code: int | None = None,
     ) -> Diagnosis:
-        """The diagnosis so far. state and reason: the scheduler's. stalled: nothing moves any more."""
+        """The diagnosis so far. state, reason and exit_code: the scheduler's. stalled: nothing moves any more."""
         collector = self._collector
-        key = (
-            collector.lines,
-            parser,
-            parser.best.version if parser is not None else 0,
-            state,
-            stalled,
-            reason,
-        )
+        version = parser.best.version if parser is not None else 0
+        key = (collector.lines, parser, version, state, stalled, reason, exit_code)
         if self._done is None or self._done[0] != key:
             collector.settle()
-            self._done = key, self._concluded(parser, state, stalled, reason)
+            self._done = key, self._concluded(parser, state, stalled, reason, exit_code)
         return self._done[1]
 
-    def _concluded(self, parser: LogParser | None, state: str, stalled: bool, reason: str) -> Diagnosis:
+    def _concluded(
+        self, parser: LogParser | None, state: str, stalled: bool, reason: str, exit_code: int | None
+    ) -> Diagnosis:
         collector = self._collector
         has_steps = parser is not None and parser.best.last() is not None
         found = [c for hit in collector.hits.values() if (c := self._candidate(hit, parser)) is not None]
@@ -80,6 +85,7 @@ class Diagnoser:
         ):
             found += self._from_stall(state, stalled)
         found += _from_state(state, found)
+        found += self._from_exit(state, exit_code, found)
         ended = parser is not None and _said_ended(parser)
         waiting = _waiting(reason) if state == "PENDING" else None
         return conclude(found, state, has_steps, ended, stalled, waiting)
@@ -91,10 +97,15 @@ class Diagnoser:
             return None
         if signature.hosts > 1 and len(self._collector.hosts) < signature.hosts:
             return None
+        for other in signature.covers:
+            if other in hits:
+                hit.groups = {**hits[other].groups, **hit.groups}
         finding = _finding(hit)
         if parser is not None and parser.steps_after(hit.source, hit.last_index) >= SURVIVED_STEPS:
             finding = _survived(finding, signature)
-        return Candidate(finding, signature.role, signature.tier, hit.order, hit.time, signature.hangs)
+        covered = any(signature.id in other.signature.covers for other in hits.values())
+        role = "echo" if covered and signature.role == "first" else signature.role
+        return Candidate(finding, role, signature.tier, hit.order, hit.time, signature.hangs)
 
     def _from_stall(self, state: str, stalled: bool) -> list[Candidate]:
         """What the end of a log without steps looks like; while the job still may be starting, only once it stalls."""
@@ -106,6 +117,27 @@ class Diagnoser:
         identity, groups = found
         signature = by_id(identity)
         return [_plain(signature, groups, signature.severity)]
+
+    def _from_exit(self, state: str, exit_code: int | None, found: Sequence[Candidate]) -> list[Candidate]:
+        """A job that failed always gets a finding: its exit code and what it printed last."""
+        failed = state == "FAILED" or (state == "UNKNOWN" and exit_code not in (None, 0))
+        if not failed or any(c.finding.severity == "error" for c in found):
+            return []
+        last = [
+            line for lines in self._collector.last_lines().values() for line in lines if line.text.strip()
+        ]
+        words = _EXIT_CODES.get(exit_code or 0, "")
+        code = f"exit code {exit_code}" if exit_code else "no exit code known"
+        text = f"The job failed ({code}{': ' if words else ''}{words}) and its log names no cause."
+        excerpt = " / ".join(line.text.strip() for line in last[-LAST_WORDS:])[:600]
+        fix = (
+            f"Its last words: {excerpt}"
+            if excerpt
+            else "It printed nothing: look at the job script's own output."
+        )
+        number = last[-1].number if last else None
+        finding = Finding("F218", "error", text, fix, line=number, excerpt=excerpt)
+        return [Candidate(finding, "exception", "exception", 1 << 60)]
 
 
 def _finding(hit: Hit) -> Finding:
@@ -224,8 +256,13 @@ def diagnose_lines(lines: Sequence[str], source: str = "") -> Diagnosis:
     return diagnoser.conclude(parser)
 
 
-def diagnose(paths: Sequence[str | Path], state: str = "UNKNOWN", reason: str = "") -> Diagnosis:
-    """The diagnosis of the log files of one job. Raises UserError for a file that cannot be read."""
+def diagnose(
+    paths: Sequence[str | Path], state: str = "UNKNOWN", reason: str = "", exit_code: int | None = None
+) -> Diagnosis:
+    """The diagnosis of the log files of one job. state, reason and exit_code: what the scheduler says of it.
+
+    Raises UserError for a file that cannot be read.
+    """
     parser, diagnoser = LogParser(), Diagnoser()
     for path in paths:
         source = str(path)
@@ -233,4 +270,4 @@ def diagnose(paths: Sequence[str | Path], state: str = "UNKNOWN", reason: str = 
             diagnoser.feed_block(block, source)
             parser.feed_block(block, source)
     parser.finish()
-    return diagnoser.conclude(parser, state, reason=reason)
+    return diagnoser.conclude(parser, state, reason=reason, exit_code=exit_code)

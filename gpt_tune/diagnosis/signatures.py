@@ -45,6 +45,7 @@ class Signature:
     at_least: Mapping[str, float] = field(default_factory=dict)
     hosts: int = 1
     wants: tuple[str, ...] = ()
+    covers: tuple[str, ...] = ()
     survivable: bool = False
     hangs: bool = False
     source: str = ""
@@ -149,7 +150,7 @@ def _signature(entry: Mapping[str, Any], path: Path) -> Signature:
         values["patterns"] = tuple(re.compile(p) for p in entry.get("patterns", ()))
     except re.error as error:
         raise UserError(f"{path}: {entry.get('id')} has a bad pattern: {error}.", "Correct it.") from error
-    for name in ("needs", "wants"):
+    for name in ("needs", "wants", "covers"):
         values[name] = tuple(entry.get(name, ()))
     if "ratio" in entry:
         values["ratio"] = tuple(entry["ratio"])

@@ -214,7 +214,8 @@ class Watch:
             self._writers.silent(self._moved, gpus),
         )
         reason = self._status.reason if self._status is not None else ""
-        diagnosis = front.diagnoser.conclude(parser, self.state, stalled=hang is not None, reason=reason)
+        code = self._status.exit_code if self._status is not None else None
+        diagnosis = front.diagnoser.conclude(parser, self.state, hang is not None, reason, code)
         diagnosis = with_slowness(diagnosis, judge_slowness(own, parser, pace, self.prediction, diagnosis))
         lines = [line for batch in batches for line in _pane_lines(batch)]
         shown = lines[-MAX_NEW_LINES:]

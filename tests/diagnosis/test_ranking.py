@@ -218,7 +218,7 @@ def test_exceptions_name_the_last_of_a_chain() -> None:
         ("NODE_FAIL", "failed", "F74"),
         ("PREEMPTED", "warning", "F73"),
         ("CANCELLED", "warning", "F77"),
-        ("FAILED", "failed", None),
+        ("FAILED", "failed", "F218"),
     ],
 )
 def test_what_only_the_scheduler_says(tmp_path: Path, state: str, status: str, cause: str | None) -> None:
@@ -226,6 +226,21 @@ def test_what_only_the_scheduler_says(tmp_path: Path, state: str, status: str, c
     path.write_text("\n".join(STEPS) + "\n")
     got = diagnose([path], state=state)
     assert (got.status, got.root_cause.id if got.root_cause else None) == (status, cause)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(139, "segmentation fault"), (1, "exit code 1"), (137, "SIGKILL")]
+)
+def test_a_failed_job_always_gets_a_finding(tmp_path: Path, code: int, words: str) -> None:
+    path = tmp_path / "log"
+    path.write_text("\n".join([*STEPS, "loading the next shard"]) + "\n")
+    got = diagnose([path], state="FAILED", exit_code=code)
+    assert got.root_cause is not None
+    assert (got.status, got.root_cause.id) == ("failed", "F218")
+    assert words in got.root_cause.text
+    assert "loading the next shard" in got.root_cause.fix
+    better = diagnose_lines([*STEPS, OOM])
+    assert [f.id for f in better.findings] == ["F1"]
 
 
 def test_a_job_that_waits() -> None:
@@ -257,3 +272,22 @@ def test_a_big_log_is_searched_whole_with_right_line_numbers(tmp_path: Path) -> 
     got = diagnose([path])
     (finding,) = got.findings
     assert (finding.id, finding.line, finding.rank, finding.severity) == ("F48", 9001, 7, "warning")
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("compile_error", "F216"),
+        ("e_unfused", "F215"),
+        ("segfault_139", "F217"),
+        ("zero2-pipeline-assert", "F62"),
+    ],
+)
+def test_own_runs_that_failed(name: str, cause: str) -> None:
+    folder = Path(__file__).resolve().parent.parent / "data" / "logs"
+    got = diagnose([folder / f"h200-{name}.log"])
+    assert got.root_cause is not None
+    assert (got.status, got.root_cause.id) == ("failed", cause)
+    if cause == "F215":
+        assert "compute_70" in got.root_cause.text
+        assert got.root_cause.changes == {"layout.fixed.fusions.masked_softmax": "false"}

@@ -109,9 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"skipped: no measured runs in {options.truth}")
         return 0
     pairs = predict(options.truth)
-    print(
-        f"{'step time, blind':<58} {'rows':>5} {'mean':>7} {'95 % interval':>16} {'median':>7} {'worst':>7} {'in 90 %':>8} {'goal':>6}"
-    )
+    print(HEADER)
     for goal in GOALS:
         print(line(goal, [p for p in pairs if goal.chosen(p)]))
     print_regret(pairs)
@@ -156,10 +154,12 @@ def print_regret(pairs: Sequence[Pair]) -> None:
         found = regrets([p for p in pairs if p.group == group])
         everything += found
         if found:
-            print(f"  {group:<56} {len(found):>6} {np.mean(found):>7.1%} {np.max(found):>7.1%}")
-    print(
-        f"  {'all groups (goal: mean 2 %, worst 10 %)':<56} {len(everything):>6} {np.mean(everything):>7.1%} {np.max(everything):>7.1%}"
-    )
+            print(f"  {group:<56} {_regret_figures(found)}")
+    print(f"  {'all groups (goal: mean 2 %, worst 10 %)':<56} {_regret_figures(everything)}")
+
+
+def _regret_figures(found: Sequence[float]) -> str:
+    return f"{len(found):>6} {np.mean(found):>7.1%} {np.max(found):>7.1%}"
 
 
 def regrets(pairs: Sequence[Pair]) -> list[float]:

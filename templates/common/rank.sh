@@ -18,34 +18,34 @@ if [[ ${GPT_TUNE_LAUNCH:-} == srun && -n ${CUDA_VISIBLE_DEVICES:-} && $CUDA_VISI
   LOCAL_RANK=0
 fi
 
-child=
-woken=0
+trainer=
 asked=0
 # Trainers save on TERM; the early warning comes as USR1, which would kill a program that ignores it.
 # shellcheck disable=SC2317 # reached through the trap
 pass_on() {
-  woken=1
   asked=1
-  [[ -z $child ]] || kill -TERM "$child" 2>/dev/null || true
+  [[ -z $trainer ]] || kill -TERM "$trainer" 2>/dev/null || true
 }
 trap pass_on TERM USR1
 trap '' INT
 
-# Slurm sends a signal to every process of a task: the early warning itself must not reach the trainer.
-{
-  trap '' USR1
-  exec "$@"
-} &
-child=$!
-((asked == 0)) || kill -TERM "$child" 2>/dev/null || true
-while true; do
-  woken=0
-  code=0
-  wait "$child" || code=$?
-  ((woken)) || break
-done
-# bash 5.2 loses the code of a process that ends while a trap runs.
-((code >= 0)) || code=143
+# A second shell waits in the foreground: bash loses the code of a process that ends while a trap runs in `wait`.
+exec 3>&1
+exec 4< <(
+  trap : TERM USR1
+  ended=0
+  (
+    printf '%s\n' "$BASHPID"
+    # Slurm sends a signal to every process of a task: the early warning itself must not reach the trainer.
+    trap '' USR1
+    exec "$@" >&3 3>&- 4<&-
+  ) || ended=$?
+  printf '%s\n' "$ended"
+)
+read -r trainer <&4
+((asked == 0)) || kill -TERM "$trainer" 2>/dev/null || true
+code=137
+read -r code <&4 || code=137
 trap '' TERM USR1
 # The job's script looks here for who failed first; thousands of ranks that did well say nothing.
 if [[ -n ${GPT_TUNE_CODES:-} ]] && ((code != 0 || WORLD_SIZE <= 64)); then

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpt_tune.logs import facts as run_facts
-from gpt_tune.logs.bulk import Heads, Templates
-from gpt_tune.logs.clean import MAX_LINE, clean_line, split_lines
+from gpt_tune.logs.clean import clean_line, split_lines
 from gpt_tune.logs.columns import Column
 from gpt_tune.logs.facts import RunFacts, flops_per_sample
 from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.formats.base import TRAINER, Fact, Format, Item, Line, Mark, Record
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.gather import FLUSH_ROWS, Aside, Gather
-from gpt_tune.logs.prefixes import read as read_prefix
-from gpt_tune.logs.scan import Block, Lines, Scanner
+from gpt_tune.logs.reading import (
+    KEPT_STEP_LINES,
+    PAUSE_SECONDS,
+    Rows,
+    Source,
+    make_line,
+    paused,
+    read_rows,
+    scanner_of,
+    shipped_scanner,
+)
+from gpt_tune.logs.scan import Block, Lines
 from gpt_tune.logs.table import StepTable
 from gpt_tune.logs.types import RankMemory, Step
 from gpt_tune.models.shape import ModelShape
@@ -29,9 +35,7 @@ from gpt_tune.units import TERA
 
 MAX_MARKS = 4096
 MAX_RANKS = 65536
-KEPT_STEP_LINES = 64
 SAME_TIME = 0.02  # relative: 9.12 s and 9118.0 ms are one step
-PAUSE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +53,6 @@ class _Weight(NamedTuple):
     priority: int
     steps: int
     name: str
-
-
-@dataclass(slots=True)
-class _Source:
-    """One file: its own formats, since they hold unfinished records."""
-
-    formats: list[Format]
-    holders: list[Format]  # those that may want lines without a trigger
-    templates: Templates = field(default_factory=Templates)
-    heads: Heads = field(default_factory=Heads)
-    lines: int = 0
-    step_lines: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_LINES))
 
 
 class LogParser:
@@ -83,12 +75,12 @@ class LogParser:
         self._table = StepTable()
         self._ordinals = StepTable()  # steps that had to be numbered by order
         self._more = tuple(more_formats)
-        self._scanner = _shipped_scanner() if not more_formats else _scanner(self._make_formats())
+        self._scanner = shipped_scanner() if not more_formats else scanner_of(self._make_formats())
         self._given = RunFacts(shape, seq_length, global_batch_size, None, gpus)
         self._facts: RunFacts | None = None
         self._memory: dict[int | None, RankMemory] = {}
         self._usage: dict[int | None, RankMemory] = {}
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, Source] = {}
         self._counts: dict[str, _Weight] = {}
         self._flops_per_sample: float | None = None
         self._changed: dict[int, Step] = {}  # by id: one step may be completed by several lines
@@ -123,7 +115,7 @@ class LogParser:
         self._changed = {}
         state = self._source(source)
         found = self._scanner.lines(block)
-        rows = self._read_rows(block, found, state)
+        rows = read_rows(block, found, state)
         self._walk(found, source, state, lambda n: clean_line(found.line(block, n)), rows)
         state.lines += found.total
 
@@ -153,12 +145,12 @@ class LogParser:
     def _make_formats(self) -> list[Format]:
         return [*make_formats(), *(make() for make in self._more)]
 
-    def _source(self, name: str) -> _Source:
+    def _source(self, name: str) -> Source:
         state = self._sources.get(name)
         if state is None:
             formats = self._make_formats()
             holders = [f for f in formats if type(f).pending is not Format.pending]
-            state = self._sources[name] = _Source(formats, holders)
+            state = self._sources[name] = Source(formats, holders)
         return state
 
     # -- walking over candidate lines --------------------------------------------------------------
@@ -167,9 +159,9 @@ class LogParser:
         self,
         found: Lines,
         source: str,
-        state: _Source,
+        state: Source,
         line_of: Callable[[int], str],
-        rows: _Rows | None,
+        rows: Rows | None,
     ) -> None:
         """Feeds candidate lines in order, and any line that an unfinished record waits for."""
         numbers, groups = found.numbers.tolist(), found.groups.tolist()
@@ -195,7 +187,7 @@ class LogParser:
         groups: list[int],
         total: int,
         source: str,
-        state: _Source,
+        state: Source,
         line_of: Callable[[int], str],
     ) -> int:
         while number < total and any(f.pending for f in state.holders):
@@ -207,7 +199,7 @@ class LogParser:
             number += 1
         return place
 
-    def _feed_line(self, raw: str, bits: int, source: str, state: _Source, number: int) -> None:
+    def _feed_line(self, raw: str, bits: int, source: str, state: Source, number: int) -> None:
         line = make_line(raw)
         for index, fmt in enumerate(state.formats):
             wanted = bits >> index & 1 and any(t in raw for t in fmt.triggers)
@@ -217,33 +209,13 @@ class LogParser:
 
     # -- rows read as columns ----------------------------------------------------------------------
 
-    def _read_rows(self, block: Block, found: Lines, state: _Source) -> _Rows | None:
-        """Reads the block's Megatron step lines as columns, as far as they have a known shape."""
-        index, megatron = next((i, f) for i, f in enumerate(state.formats) if isinstance(f, Megatron))
-        mine = np.flatnonzero(found.groups == np.uint64(1 << index))
-        if len(mine) < 2:
-            return None
-        head = b"samples/sec: " if megatron.name == "gpt-neox" else b"iteration"
-        begins = state.heads.find(block, head, found.starts[mine])
-        mine, begins = mine[begins >= 0], begins[begins >= 0]
-        read, columns, kinds = state.templates.read(block, begins, found.stops[mine])
-        if not read.any():
-            return None
-        fits = np.zeros(len(found.numbers), dtype=bool)
-        fits[mine[read]] = True
-        place = np.zeros(len(found.numbers), dtype=np.int64)
-        place[mine] = np.arange(len(mine))
-        others = np.flatnonzero(~fits)
-        following = np.append(others, len(fits))[np.searchsorted(others, np.arange(len(fits)))]
-        return _Rows(fits, following, place, columns, kinds)
-
     def _gather_rows(
         self,
-        rows: _Rows,
+        rows: Rows,
         place: int,
         stop: int,
         source: str,
-        state: _Source,
+        state: Source,
         line_of: Callable[[int], str],
         numbers: list[int],
     ) -> int:
@@ -261,7 +233,7 @@ class LogParser:
         iterations, totals = columns["iteration"][0], columns["total_iterations"][0]
         if iterations[0] <= gather.last or (np.diff(iterations) <= 0).any() or (totals != gather.total).any():
             return 0
-        if _paused(gather.last_time, first.time, last.time, columns):
+        if paused(gather.last_time, first.time, last.time, columns):
             return 0
         self._derive_columns(columns)
         gather.add(columns, rows.kinds[part], last.time)
@@ -306,7 +278,7 @@ class LogParser:
 
     # -- what a line said --------------------------------------------------------------------------
 
-    def _take(self, item: Item, source: str, state: _Source, line: Line, fmt: Format, number: int) -> None:
+    def _take(self, item: Item, source: str, state: Source, line: Line, fmt: Format, number: int) -> None:
         if isinstance(item, Record):
             self._take_record(item, source, state, line, fmt, number)
         elif isinstance(item, RankMemory):
@@ -320,7 +292,7 @@ class LogParser:
             self._facts = self._flops_per_sample = None
 
     def _take_record(
-        self, record: Record, source: str, state: _Source, line: Line, fmt: Format, number: int
+        self, record: Record, source: str, state: Source, line: Line, fmt: Format, number: int
     ) -> None:
         kind = type(fmt).__name__
         if record.fills and record.step.iteration < 0:
@@ -451,52 +423,6 @@ class LogParser:
         """How many new steps (up to KEPT_STEP_LINES) this file gave after the line of this number, from 0."""
         state = self._sources.get(source)
         return sum(number > line for number in state.step_lines) if state is not None else 0
-
-
-class _Rows(NamedTuple):
-    """A block's candidate lines that were read as columns: which, the next one that was not, and their figures."""
-
-    fits: NDArray[np.bool_]
-    next_other: NDArray[np.int64]
-    place: NDArray[np.int64]  # of a candidate among the rows of the columns
-    columns: dict[str, Column]
-    kinds: NDArray[np.int8]
-
-
-@cache
-def _shipped_scanner() -> Scanner:
-    return _scanner(make_formats())
-
-
-def _scanner(formats: Sequence[Format]) -> Scanner:
-    literals: dict[str, int] = {}
-    for index, fmt in enumerate(formats):
-        for trigger in fmt.triggers:
-            literals[trigger] = literals.get(trigger, 0) | 1 << index
-    return Scanner(literals)
-
-
-def make_line(raw: str) -> Line:
-    """A clean line with its prefixes read."""
-    raw = raw[:MAX_LINE]
-    prefix = read_prefix(raw)
-    return Line(raw, raw[prefix.end :], prefix)
-
-
-def _paused(
-    before: float | None, first: float | None, last: float | None, columns: dict[str, Column]
-) -> bool:
-    """Whether the time stamps show a pause that the ordinary reader should judge."""
-    if first is None or last is None:
-        return False
-    if before is not None and abs(first - before) > PAUSE_SECONDS:
-        return True
-    times = columns.get("step_time_ms")
-    work = float(times[0].sum()) / 1000.0 if times is not None else 0.0
-    spread = float(columns["iteration"][0][-1] - columns["iteration"][0][0]) / max(
-        1, len(columns["iteration"][0]) - 1
-    )
-    return last < first or last - first > PAUSE_SECONDS + 2.0 * work * max(1.0, spread)
 
 
 def _says_anything(table: StepTable) -> bool:

@@ -2,102 +2,28 @@
 
 from __future__ import annotations
 
-import bisect
-import math
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpt_tune.logs.columns import Chunk, Column, Floats, chunk_of, chunk_of_columns
+from gpt_tune.logs.columns import Chunk, Column, Floats, chunk_of_columns
 from gpt_tune.logs.formats.base import BAR, TRAINER, Record
+from gpt_tune.logs.placing import (
+    contradicts,
+    far_before,
+    is_duplicate,
+    is_fresh,
+    is_late,
+    long_pause,
+    other_run,
+)
+from gpt_tune.logs.segment import Segment, column_of, fill, override, segment_blocks, segment_steps
 from gpt_tune.logs.types import Step
 
 OPEN_ROWS = 1024  # rows kept as records before they are packed
 KEPT_OPEN = 256  # of those, the newest stay open: their other ranks' lines may still come
-GAP_SECONDS = 6 * 3600.0  # a pause this long, and far beyond the pace, is another run appended to the file
-GAP_PACE = 50.0
-LATE_SECONDS = 600.0  # a line from before the first one seen is at most this late
-SAME_MOMENT_SECONDS = 5.0  # ranks print one step within this
-FAR_STEPS = 10
-VALUE_TOLERANCE = 2e-3  # relative; engines round one step differently
-MERGED = (
-    "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops", "logged_tflops_kind",
-    "model_tflops", "tokens_per_second_per_gpu", "samples_per_second", "skipped", "nan", "consumed_samples",
-    "global_batch_size", "total_iterations",
-)  # fmt: skip
-
-
-@dataclass(slots=True)
-class Segment:
-    """One run of the log, from its start or from a checkpoint to its end or crash."""
-
-    index: int
-    resumed_from: int | None = None
-    first: int = -1
-    last: int = -1
-    total: int | None = None
-    first_time: float | None = None
-    last_time: float | None = None
-    chunks: list[Chunk] = field(default_factory=list)
-    rows: dict[int, Step] = field(default_factory=dict)
-    times: dict[int, float] = field(default_factory=dict)
-    priorities: dict[int, int] = field(default_factory=dict)
-    header_of: str | None = None  # the file whose start-up text came before this run
-
-    def __len__(self) -> int:
-        return sum(len(c) for c in self.chunks) + len(self.rows)
-
-    @property
-    def empty(self) -> bool:
-        return not self.rows and not self.chunks
-
-    def holds(self, iteration: int) -> Step | None:
-        """The step of this iteration, if the segment has it."""
-        return self.rows.get(iteration) or self.packed_step(iteration)
-
-    def packed_step(self, iteration: int) -> Step | None:
-        """A copy of the packed step of this iteration."""
-        if not self.chunks or iteration > self.chunks[-1].last:
-            return None
-        chunk = self.chunks[bisect.bisect_left([c.last for c in self.chunks], iteration)]
-        if iteration < chunk.first:
-            return None
-        row = int(np.searchsorted(chunk.column("iteration"), iteration))
-        step = next(chunk.steps(self.index, row))
-        return step if step.iteration == iteration else None
-
-    def pack(self, keep: int) -> None:
-        """Packs all but the newest rows."""
-        order = sorted(self.rows)
-        old = order[: len(order) - keep] if keep else order
-        if not old:
-            return
-        steps = [self.rows.pop(i) for i in old]
-        for iteration in old:
-            self.times.pop(iteration, None)
-            self.priorities.pop(iteration, None)
-        if self.chunks and old[0] <= self.chunks[-1].last:
-            steps = self.insert_packed(steps)
-        if steps:
-            self.chunks.append(chunk_of(steps))
-
-    def insert_packed(self, steps: list[Step]) -> list[Step]:
-        """Adds rows older than what is packed, rebuilding their chunks; gives back the newer ones."""
-        newest = self.chunks[-1].last
-        late = [s for s in steps if s.iteration <= newest]
-        for step in late:
-            index = min(
-                bisect.bisect_left([c.last for c in self.chunks], step.iteration), len(self.chunks) - 1
-            )
-            by_iteration = {s.iteration: s for s in self.chunks[index].steps(self.index)}
-            known = by_iteration.get(step.iteration)
-            if known is not None:
-                fill(step, known)
-            by_iteration[step.iteration] = step
-            self.chunks[index] = chunk_of([by_iteration[i] for i in sorted(by_iteration)])
-        return [s for s in steps if s.iteration > newest]
 
 
 @dataclass(slots=True)
@@ -221,12 +147,12 @@ class StepTable:
         if source in self._stepped:
             # Another reader of the same file: only a pause or another number of iterations tells runs apart.
             newest = self.segments[-1]
-            other = _other_run(newest, record) or _far_before(newest, record)
+            other = other_run(newest, record) or far_before(newest, record)
             return self._new(source, marks) if other else newest
         candidates = self.segments
         for segment in candidates:
             if record.priority == BAR or not (
-                _contradicts(segment, record) or self._second_job(segment, record, source)
+                contradicts(segment, record) or self._second_job(segment, record, source)
             ):
                 return segment
         return self._new(source, marks)
@@ -247,23 +173,23 @@ class StepTable:
         if record.priority == BAR and iteration <= stream.last and record.step.loss is None:
             return segment  # the same bar drawn again, or by another rank
         newest = self.segments[-1]
-        if segment is not newest and iteration >= newest.first and not _is_duplicate(segment, record):
+        if segment is not newest and iteration >= newest.first and not is_duplicate(segment, record):
             return self._catch_up(newest, record, source)
         if iteration > stream.last:
             changed = None not in (segment.total, record.step.total_iterations) and (
                 segment.total != record.step.total_iterations
             )
-            return self._next(segment, source) if changed or _long_pause(segment, record) else segment
-        if _is_duplicate(segment, record) or _is_late(segment, record):
+            return self._next(segment, source) if changed or long_pause(segment, record) else segment
+        if is_duplicate(segment, record) or is_late(segment, record):
             return segment
         return self._next(segment, source, record)
 
     def _catch_up(self, newest: Segment, record: Record, source: str) -> Segment:
         """The segment of a writer that was silent while others began a new run."""
         known = newest.holds(record.step.iteration)
-        if known is not None and not _is_duplicate(newest, record):
+        if known is not None and not is_duplicate(newest, record):
             return self._next(newest, source, record)
-        return self._new(source, 0) if known is None and _other_run(newest, record) else newest
+        return self._new(source, 0) if known is None and other_run(newest, record) else newest
 
     def _after_mark(self, record: Record, source: str, marks: int) -> Segment:
         """The segment that began with this mark; another writer may have begun it already."""
@@ -272,9 +198,7 @@ class StepTable:
             return self._new(source, marks)
         segment = self.segments[known]
         late = (
-            record.step.iteration > segment.last
-            or _is_duplicate(segment, record)
-            or _is_late(segment, record)
+            record.step.iteration > segment.last or is_duplicate(segment, record) or is_late(segment, record)
         )
         return segment if late else self._next(segment, source, record)
 
@@ -282,7 +206,7 @@ class StepTable:
         """The segment after this one: another writer may have begun it already."""
         if segment.index + 1 < len(self.segments):
             following = self.segments[segment.index + 1]
-            if record is None or not _contradicts(following, record):
+            if record is None or not contradicts(following, record):
                 return following
         return self._new(source, 0)
 
@@ -343,7 +267,7 @@ class StepTable:
         for segment in self.segments:
             if segment.empty:
                 continue
-            if lineage and _is_fresh(segment, self.segments[lineage[0]]):
+            if lineage and is_fresh(segment, self.segments[lineage[0]]):
                 lineage = []
             for earlier in lineage:
                 limit = found[earlier]
@@ -354,7 +278,7 @@ class StepTable:
     def steps(self) -> Iterator[Step]:
         """Every standing step: by segment, then by iteration."""
         for segment, limit in zip(self.segments, self.limits()):
-            for step in _segment_steps(segment):
+            for step in segment_steps(segment):
                 if limit is None or step.iteration < limit:
                     yield step
 
@@ -387,7 +311,7 @@ class StepTable:
         parts = {name: [chunk.with_missing(name) for chunk in chunks] for name in wanted}
         for name in wanted:
             listed = [getattr(step, name) for step in rows]
-            parts[name].append((_array(listed), np.array([v is None for v in listed], dtype=bool)))
+            parts[name].append((column_of(listed), np.array([v is None for v in listed], dtype=bool)))
         return {
             name: (
                 np.concatenate([v for v, _ in part])[-count:],
@@ -409,129 +333,9 @@ class StepTable:
         names = tuple(dict.fromkeys(names))
         parts: dict[str, list[Floats]] = {n: [] for n in ("iteration", "segment", *names)}
         for segment, limit in zip(self.segments, self.limits()):
-            for block in _segment_blocks(segment, names):
+            for block in segment_blocks(segment, names):
                 keep = slice(None) if limit is None else block["iteration"] < limit
                 for name in ("iteration", *names):
                     parts[name].append(block[name][keep])
                 parts["segment"].append(np.full(len(parts["iteration"][-1]), float(segment.index)))
         return {n: np.concatenate(p) if p else np.empty(0) for n, p in parts.items()}
-
-
-def _segment_blocks(segment: Segment, names: tuple[str, ...]) -> Iterator[dict[str, Floats]]:
-    for chunk in segment.chunks:
-        yield {n: chunk.column(n) for n in ("iteration", *names)}
-    if segment.rows:
-        order = [segment.rows[i] for i in sorted(segment.rows)]
-        yield {n: _array([getattr(s, n) for s in order]) for n in ("iteration", *names)}
-
-
-def _array(values: list[float | None]) -> NDArray[np.float64]:
-    return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
-
-
-def _segment_steps(segment: Segment) -> Iterator[Step]:
-    for chunk in segment.chunks:
-        yield from chunk.steps(segment.index)
-    for iteration in sorted(segment.rows):
-        yield segment.rows[iteration]
-
-
-def fill(known: Step, new: Step) -> bool:
-    """Fills what is missing; whether anything was."""
-    filled = False
-    for name in MERGED:
-        if getattr(known, name) is None:
-            value = getattr(new, name)
-            if value is not None:
-                setattr(known, name, value)
-                filled = True
-    return filled
-
-
-def override(known: Step, new: Step) -> None:
-    """Takes over everything the new record states."""
-    for name in MERGED:
-        value = getattr(new, name)
-        if value is not None:
-            setattr(known, name, value)
-
-
-def _is_fresh(segment: Segment, origin: Segment) -> bool:
-    """Whether a segment is a run of its own and not the earlier one resumed."""
-    if segment.resumed_from is not None:
-        return False
-    return segment.first < origin.first or (segment.first == origin.first and segment.first <= 1)
-
-
-def _long_pause(segment: Segment, record: Record) -> bool:
-    if record.time is None or segment.last_time is None or segment.first_time is None:
-        return False
-    pause = record.time - segment.last_time
-    if abs(pause) <= GAP_SECONDS:
-        return False
-    per_step = abs(pause) / max(1, record.step.iteration - segment.last)
-    pace = (segment.last_time - segment.first_time) / max(1, segment.last - segment.first)
-    return per_step > GAP_PACE * max(pace, 1e-3)
-
-
-def _is_duplicate(segment: Segment, record: Record) -> bool:
-    iteration = record.step.iteration
-    known = segment.holds(iteration)
-    if known is None:
-        return False
-    time = segment.times.get(iteration)
-    if time is not None and record.time is not None and abs(time - record.time) > SAME_MOMENT_SECONDS:
-        return False
-    return agree(known, record.step)
-
-
-def agree(a: Step, b: Step) -> bool:
-    """Whether two readings can be of one step: every figure that both have is the same but for rounding."""
-    for name in ("loss", "step_time_ms", "grad_norm", "learning_rate"):
-        x, y = getattr(a, name), getattr(b, name)
-        if x is None or y is None or x != x or y != y:
-            continue
-        if abs(x - y) > VALUE_TOLERANCE * max(abs(x), abs(y)):
-            return False
-    return True
-
-
-def _is_late(segment: Segment, record: Record) -> bool:
-    """A line that a buffering writer let out late: its time lies between those of its neighbours."""
-    if record.time is None or not segment.times:
-        return False
-    iteration = record.step.iteration
-    if iteration in segment.rows:
-        return False
-    below = [i for i in segment.times if i < iteration]
-    above = [i for i in segment.times if i > iteration]
-    if not above:
-        return False
-    high = segment.times[min(above)]
-    low = segment.times[max(below)] if below else high - LATE_SECONDS
-    return low - 1 <= record.time <= high + 1
-
-
-def _contradicts(segment: Segment, record: Record) -> bool:
-    """Whether a file's first step cannot belong to this segment."""
-    if _other_run(segment, record):
-        return True
-    step = record.step
-    known = segment.rows.get(step.iteration)
-    if known is None or known.loss is None or step.loss is None:
-        return False
-    if known.loss != known.loss or step.loss != step.loss:
-        return False
-    return abs(known.loss - step.loss) > 5e-3 * max(abs(known.loss), abs(step.loss))
-
-
-def _far_before(segment: Segment, record: Record) -> bool:
-    """Whether a trainer's first line lies further before a segment than a head that was cut off explains."""
-    distance = segment.first - record.step.iteration
-    return record.priority >= TRAINER and distance > max(FAR_STEPS, segment.last - segment.first)
-
-
-def _other_run(segment: Segment, record: Record) -> bool:
-    """Whether a pause or another number of iterations says that this is another run."""
-    totals = (segment.total, record.step.total_iterations)
-    return _long_pause(segment, record) or (None not in totals and totals[0] != totals[1])

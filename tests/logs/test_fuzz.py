@@ -18,7 +18,7 @@ from gpt_tune.diagnosis.signatures import candidates, signatures
 from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.parse import LogParser, parse_csv, parse_json, result_of
-from gpt_tune.logs.parser import make_line
+from gpt_tune.logs.reading import make_line
 from gpt_tune.logs.table import StepTable
 from tests.logs import corpus
 

@@ -1,0 +1,101 @@
+"""Owns the state of reading one file: its formats, which of its lines they want, and rows read as columns."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpt_tune.logs.bulk import Heads, Templates
+from gpt_tune.logs.clean import MAX_LINE
+from gpt_tune.logs.columns import Column
+from gpt_tune.logs.formats import make_formats
+from gpt_tune.logs.formats.base import Format, Line
+from gpt_tune.logs.formats.megatron import Megatron
+from gpt_tune.logs.prefixes import read as read_prefix
+from gpt_tune.logs.scan import Block, Lines, Scanner
+
+KEPT_STEP_LINES = 64
+PAUSE_SECONDS = 3600.0
+
+
+@dataclass(slots=True)
+class Source:
+    """One file: its own formats, since they hold unfinished records."""
+
+    formats: list[Format]
+    holders: list[Format]  # those that may want lines without a trigger
+    templates: Templates = field(default_factory=Templates)
+    heads: Heads = field(default_factory=Heads)
+    lines: int = 0
+    step_lines: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_LINES))
+
+
+class Rows(NamedTuple):
+    """A block's candidate lines that were read as columns: which, the next one that was not, and their figures."""
+
+    fits: NDArray[np.bool_]
+    next_other: NDArray[np.int64]
+    place: NDArray[np.int64]  # of a candidate among the rows of the columns
+    columns: dict[str, Column]
+    kinds: NDArray[np.int8]
+
+
+def read_rows(block: Block, found: Lines, state: Source) -> Rows | None:
+    """Reads the block's Megatron step lines as columns, as far as they have a known shape."""
+    index, megatron = next((i, f) for i, f in enumerate(state.formats) if isinstance(f, Megatron))
+    mine = np.flatnonzero(found.groups == np.uint64(1 << index))
+    if len(mine) < 2:
+        return None
+    head = b"samples/sec: " if megatron.name == "gpt-neox" else b"iteration"
+    begins = state.heads.find(block, head, found.starts[mine])
+    mine, begins = mine[begins >= 0], begins[begins >= 0]
+    read, columns, kinds = state.templates.read(block, begins, found.stops[mine])
+    if not read.any():
+        return None
+    fits = np.zeros(len(found.numbers), dtype=bool)
+    fits[mine[read]] = True
+    place = np.zeros(len(found.numbers), dtype=np.int64)
+    place[mine] = np.arange(len(mine))
+    others = np.flatnonzero(~fits)
+    following = np.append(others, len(fits))[np.searchsorted(others, np.arange(len(fits)))]
+    return Rows(fits, following, place, columns, kinds)
+
+
+@cache
+def shipped_scanner() -> Scanner:
+    return scanner_of(make_formats())
+
+
+def scanner_of(formats: Sequence[Format]) -> Scanner:
+    literals: dict[str, int] = {}
+    for index, fmt in enumerate(formats):
+        for trigger in fmt.triggers:
+            literals[trigger] = literals.get(trigger, 0) | 1 << index
+    return Scanner(literals)
+
+
+def make_line(raw: str) -> Line:
+    """A clean line with its prefixes read."""
+    raw = raw[:MAX_LINE]
+    prefix = read_prefix(raw)
+    return Line(raw, raw[prefix.end :], prefix)
+
+
+def paused(before: float | None, first: float | None, last: float | None, columns: dict[str, Column]) -> bool:
+    """Whether the time stamps show a pause that the ordinary reader should judge."""
+    if first is None or last is None:
+        return False
+    if before is not None and abs(first - before) > PAUSE_SECONDS:
+        return True
+    times = columns.get("step_time_ms")
+    work = float(times[0].sum()) / 1000.0 if times is not None else 0.0
+    spread = float(columns["iteration"][0][-1] - columns["iteration"][0][0]) / max(
+        1, len(columns["iteration"][0]) - 1
+    )
+    return last < first or last - first > PAUSE_SECONDS + 2.0 * work * max(1.0, spread)

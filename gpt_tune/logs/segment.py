@@ -1,0 +1,129 @@
+"""Owns one run segment of a log: its steps, the newest as records, the others packed."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpt_tune.logs.columns import Chunk, Floats, chunk_of
+from gpt_tune.logs.types import Step
+
+MERGED = (
+    "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops", "logged_tflops_kind",
+    "model_tflops", "tokens_per_second_per_gpu", "samples_per_second", "skipped", "nan", "consumed_samples",
+    "global_batch_size", "total_iterations",
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Segment:
+    """One run of the log, from its start or from a checkpoint to its end or crash."""
+
+    index: int
+    resumed_from: int | None = None
+    first: int = -1
+    last: int = -1
+    total: int | None = None
+    first_time: float | None = None
+    last_time: float | None = None
+    chunks: list[Chunk] = field(default_factory=list)
+    rows: dict[int, Step] = field(default_factory=dict)
+    times: dict[int, float] = field(default_factory=dict)
+    priorities: dict[int, int] = field(default_factory=dict)
+    header_of: str | None = None  # the file whose start-up text came before this run
+
+    def __len__(self) -> int:
+        return sum(len(c) for c in self.chunks) + len(self.rows)
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows and not self.chunks
+
+    def holds(self, iteration: int) -> Step | None:
+        """The step of this iteration, if the segment has it."""
+        return self.rows.get(iteration) or self.packed_step(iteration)
+
+    def packed_step(self, iteration: int) -> Step | None:
+        """A copy of the packed step of this iteration."""
+        if not self.chunks or iteration > self.chunks[-1].last:
+            return None
+        chunk = self.chunks[bisect.bisect_left([c.last for c in self.chunks], iteration)]
+        if iteration < chunk.first:
+            return None
+        row = int(np.searchsorted(chunk.column("iteration"), iteration))
+        step = next(chunk.steps(self.index, row))
+        return step if step.iteration == iteration else None
+
+    def pack(self, keep: int) -> None:
+        """Packs all but the newest rows."""
+        order = sorted(self.rows)
+        old = order[: len(order) - keep] if keep else order
+        if not old:
+            return
+        steps = [self.rows.pop(i) for i in old]
+        for iteration in old:
+            self.times.pop(iteration, None)
+            self.priorities.pop(iteration, None)
+        if self.chunks and old[0] <= self.chunks[-1].last:
+            steps = self.insert_packed(steps)
+        if steps:
+            self.chunks.append(chunk_of(steps))
+
+    def insert_packed(self, steps: list[Step]) -> list[Step]:
+        """Adds rows older than what is packed, rebuilding their chunks; gives back the newer ones."""
+        newest = self.chunks[-1].last
+        late = [s for s in steps if s.iteration <= newest]
+        for step in late:
+            index = min(
+                bisect.bisect_left([c.last for c in self.chunks], step.iteration), len(self.chunks) - 1
+            )
+            by_iteration = {s.iteration: s for s in self.chunks[index].steps(self.index)}
+            known = by_iteration.get(step.iteration)
+            if known is not None:
+                fill(step, known)
+            by_iteration[step.iteration] = step
+            self.chunks[index] = chunk_of([by_iteration[i] for i in sorted(by_iteration)])
+        return [s for s in steps if s.iteration > newest]
+
+
+def segment_blocks(segment: Segment, names: tuple[str, ...]) -> Iterator[dict[str, Floats]]:
+    for chunk in segment.chunks:
+        yield {n: chunk.column(n) for n in ("iteration", *names)}
+    if segment.rows:
+        order = [segment.rows[i] for i in sorted(segment.rows)]
+        yield {n: column_of([getattr(s, n) for s in order]) for n in ("iteration", *names)}
+
+
+def column_of(values: list[float | None]) -> Floats:
+    return np.array([math.nan if v is None else v for v in values], dtype=np.float64)
+
+
+def segment_steps(segment: Segment) -> Iterator[Step]:
+    for chunk in segment.chunks:
+        yield from chunk.steps(segment.index)
+    for iteration in sorted(segment.rows):
+        yield segment.rows[iteration]
+
+
+def fill(known: Step, new: Step) -> bool:
+    """Fills what is missing; whether anything was."""
+    filled = False
+    for name in MERGED:
+        if getattr(known, name) is None:
+            value = getattr(new, name)
+            if value is not None:
+                setattr(known, name, value)
+                filled = True
+    return filled
+
+
+def override(known: Step, new: Step) -> None:
+    """Takes over everything the new record states."""
+    for name in MERGED:
+        value = getattr(new, name)
+        if value is not None:
+            setattr(known, name, value)

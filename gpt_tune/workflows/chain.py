@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -125,6 +126,9 @@ def advance(record: RunRecord, scheduler: Scheduler, ledger: Ledger) -> RunRecor
         if record.state not in ENDED and not (record.state == "UNKNOWN" and record.phase == "ended"):
             return record
         facts = gather(record, scheduler, chain.max_jobs)
+        if facts.next_job is not None and facts.next_worked:  # it came and went, or is at work
+            record = _take_over(record, facts.next_job, scheduler, ledger)
+            continue
         decision = decide(facts)
         if decision.do == "end":
             return _close(record, decision.reason, facts, scheduler, ledger)
@@ -141,7 +145,8 @@ def advance(record: RunRecord, scheduler: Scheduler, ledger: Ledger) -> RunRecor
 class Facts:
     """What is known when a chain's job has ended. Checkpoints are iterations, None for none.
 
-    next_job: queued by the job itself. claimed: the job meant to queue one and said nothing more.
+    next_job: queued by the job itself. next_worked: it has begun to train. claimed: the job meant to queue one
+    and said nothing more.
     over: what a job of the chain itself found. idle: the last job only found that. finding: what its log says
     went wrong.
     """
@@ -157,6 +162,7 @@ class Facts:
     now: int | None = None
     total: int | None = None
     next_job: str | None = None
+    next_worked: bool = False
     claimed: bool = False
     over: str = ""
     idle: bool = False
@@ -204,6 +210,7 @@ def gather(record: RunRecord, scheduler: Scheduler, max_jobs: int) -> Facts:
     names = set(files.list(folder))
     job = str(record.job_id)
     said = _text(files, f"{folder}/next-{job}") if f"next-{job}" in names else ""
+    said = said if re.fullmatch(r"\d+|local-\d+", said) else ""
     code = refreshing.exit_code_of(record, scheduler)
     return Facts(
         jobs=len(record.job_ids),
@@ -216,7 +223,8 @@ def gather(record: RunRecord, scheduler: Scheduler, max_jobs: int) -> Facts:
         before=_number(_text(files, f"{folder}/job-{job}")) if f"job-{job}" in names else None,
         now=newest_checkpoint(files, folder_of(record)),
         total=_total_of(record),
-        next_job=said if said.isdigit() else None,
+        next_job=said if said else None,
+        next_worked=bool(said) and f"job-{said}" in names,
         claimed=f"claim-{job}" in names and f"next-{job}" not in names,
         over=_over(files, folder, names),
         idle=f"job-{job}" not in names,
@@ -339,6 +347,12 @@ def _text(files: Files, path: str) -> str:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdigit() else None
+
+
+def is_live(record: RunRecord) -> bool:
+    """Whether its state may still change by itself: a job that has not ended, or a chain that goes on."""
+    chain = chains.chain_of(record)
+    return record.active or (chain is not None and not chain.over and record.phase != "lost")
 
 
 def cancel(text: str, ledger: Ledger | None = None, scheduler: Scheduler | None = None) -> RunRecord:

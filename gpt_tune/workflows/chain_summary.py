@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt_tune.errors import UserError
+from gpt_tune import clusters
+from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.jobs import chains, clock
 from gpt_tune.jsonable import as_json
 from gpt_tune.ledger import JobRecord, Ledger, RunRecord
@@ -53,6 +54,19 @@ class Progress:
     last: int | None
     total: int | None
     step_seconds: float | None
+
+
+def of_run(run_id: str) -> tuple[chains.Chain, ChainSummary] | None:
+    """A chain as it stands, and its figures; None for a run of one job, or while its cluster is away."""
+    with Ledger.open() as ledger:
+        record = ledger.get(run_id)
+        chain = chains.chain_of(record)
+        if chain is None:
+            return None
+        try:
+            return chain, summary(record, ledger, clusters.connect(record.cluster).files)
+        except SchedulerError:
+            return None
 
 
 def summary(record: RunRecord, ledger: Ledger, files: Files) -> ChainSummary:
@@ -111,10 +125,9 @@ def figures(
     )
 
 
-def lines(record: RunRecord, figures_: ChainSummary) -> list[str]:
+def lines(chain: chains.Chain, figures_: ChainSummary) -> list[str]:
     """The figures for people."""
-    chain = chains.chain_of(record)
-    found = [f"chain        {chains.words(chain)}"] if chain is not None else []
+    found = [f"chain        {chains.words(chain)}"]
     if figures_.goodput is not None:
         hours = f", {figures_.gpu_hours:,.2f} GPU-hours" if figures_.gpu_hours else ""
         found.append(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpt_tune import toml
 from gpt_tune.errors import UserError
 from gpt_tune.hardware import catalogue
-from gpt_tune.jobs import clock
-from gpt_tune.jobs.refreshing import refresh
+from gpt_tune.jobs import chains, clock
 from gpt_tune.ledger import KeptFinding, Ledger, RunRecord
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.build import from_dict
@@ -79,7 +78,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     from gpt_tune.workflows import remote_logs
     from gpt_tune.workflows.watch import STATE_SECONDS, Watch
 
-    paths = remote_logs.paths_of(record)
+    paths = remote_logs.paths_of(record, of_every_job=chains.chain_of(record) is not None)
     tokens = (record.prediction or {}).get("tokens_per_step")
     shape = shape_of(record)
     length = _seq_length(record, shape)
@@ -104,9 +103,11 @@ def state_source_of(run_id: str, max_age_seconds: float = 5.0) -> Callable[[], J
     """Asks the scheduler through the ledger, so that several gpt-tune share one answer."""
 
     def ask() -> JobStatus | None:
+        from gpt_tune.workflows import chain
+
         with Ledger.open() as ledger:
-            if ledger.get(run_id).active:
-                refresh(ledger, max_age_seconds=max_age_seconds)
+            if chain.is_live(ledger.get(run_id)):
+                chain.refresh(ledger, max_age_seconds=max_age_seconds)
             return status_of(ledger.get(run_id))
 
     return ask

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpt_tune import resources
 from gpt_tune.errors import UserError
-from gpt_tune.jobs.logs import resolved_log_paths
+from gpt_tune.jobs.logs import expanded, resolved_log_paths
 from gpt_tune.ledger import RunRecord
 from gpt_tune.logs.follow import FileStat
 from gpt_tune.profiles import sites
@@ -34,8 +34,10 @@ def reader_of(record: RunRecord, paths: Sequence[str]) -> SshReader | None:
     return SshReader(connection, paths)
 
 
-def paths_of(record: RunRecord) -> list[str]:
-    """Where a run's logs are, on its cluster."""
+def paths_of(record: RunRecord, of_every_job: bool = False) -> list[str]:
+    """Where a run's logs are, on its cluster. of_every_job: as patterns, for jobs that are still to come."""
+    if of_every_job and record.job_ids:
+        return list(dict.fromkeys(expanded(record, "*", pattern) for pattern in record.log_paths))
     connection = connection_to(record.cluster)
     return resolved_log_paths(record, RemoteFiles(connection) if connection else None)
 

@@ -103,6 +103,7 @@ class _Json:
             status=update.diagnosis.status,
             root_cause=root.to_json() if root else None,
             summary=summary,
+            **_chain_json(self._run_id),
         )
 
 
@@ -145,6 +146,9 @@ class _Words:
             show(f"left         {seconds_words(pace.eta_seconds)}")
         if pace.gpu_hours:
             show(f"used         {pace.gpu_hours:,.2f} GPU-hours")
+        if self._record is not None:
+            for line in _chain_lines(self._record.run_id):
+                show(line)
         if update.hang is not None:
             show(f"hung?        {update.hang.text}")
         show(f"diagnosis    {update.diagnosis.status}")
@@ -158,6 +162,21 @@ class _Words:
         if not predicted:
             return ""
         return f", predicted {predicted:.1f} ({median / predicted - 1:+.0%})"
+
+
+def _chain_json(run_id: str | None) -> dict[str, Any]:
+    """Figures over all jobs of a chain; nothing for a run of one job."""
+    from gpt_tune.workflows import chain_summary
+
+    found = chain_summary.of_run(run_id) if run_id else None
+    return {} if found is None else {"chain": {**found[1].to_json(), "over": found[0].over or None}}
+
+
+def _chain_lines(run_id: str) -> list[str]:
+    from gpt_tune.workflows import chain_summary
+
+    found = chain_summary.of_run(run_id)
+    return [] if found is None else chain_summary.lines(*found)
 
 
 def step_words(step: Step) -> str:

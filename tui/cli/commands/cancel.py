@@ -17,12 +17,13 @@ from tui.cli.output import emit_json, say
 @json_option
 def command(identity: str, yes: bool, as_json: bool) -> int:
     from gpt_tune import jobs
+    from gpt_tune.workflows import chain
 
     record = jobs.find(identity)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
     if asks and not click.confirm(f"Cancel {record.name}, job {record.job_id}?", default=True):
         raise UserError("Not cancelled.", "")
-    record = jobs.cancel(record.run_id)
+    record = chain.cancel(record.run_id)
     if as_json:
         emit_json({"schema": "gpt-tune/cancel/1", "cancel": [jobs.run_json(record)]})
     else:

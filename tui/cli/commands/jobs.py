@@ -16,9 +16,10 @@ from tui.cli.output import emit_json, say, show, show_table
 def command(active: bool, limit: int, as_json: bool) -> int:
     from gpt_tune import jobs
     from gpt_tune.ledger import Ledger
+    from gpt_tune.workflows import chain
 
     ledger = Ledger.open()
-    jobs.refresh(ledger)
+    chain.refresh(ledger)
     records = [r for r in ledger.runs(limit=limit) if r.active or not active]
     data = jobs.jobs_json(ledger, records)
     if as_json:

@@ -16,19 +16,37 @@ from tui.cli.output import say
 @set_option
 @click.option("--cluster", default=None, help="Submit to this cluster; short for --set cluster=NAME.")
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted; write and submit nothing.")
+@click.option(
+    "--until-done", is_flag=True, help="Go on from the last checkpoint, job after job, until it is done."
+)
+@click.option(
+    "--max-jobs", type=int, default=None, help="With --until-done: at most so many jobs; default 20."
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
 def command(
-    profile: str, changes: tuple[str, ...], cluster: str | None, dry_run: bool, yes: bool, as_json: bool
+    profile: str,
+    changes: tuple[str, ...],
+    cluster: str | None,
+    dry_run: bool,
+    until_done: bool,
+    max_jobs: int | None,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     from gpt_tune.profiles import store
-    from gpt_tune.workflows import launch
+    from gpt_tune.workflows import chain, launch
     from tui.cli.submission import describe, report_dry_run, report_submitted
 
+    if max_jobs is not None and not until_done:
+        raise click.UsageError("--max-jobs goes with --until-done.", click.get_current_context())
+    most = chain.MAX_JOBS if max_jobs is None else max_jobs
     settings = [*changes, *([f"cluster={cluster}"] if cluster else [])]
     ready = launch.prepare(store.load_layered(profile, settings).profile)
+    if until_done:
+        chain.prepared(ready, most)  # what is in the way shows before anything is asked
     if dry_run:
-        return report_dry_run(ready, as_json)
+        return report_dry_run(chain.prepared(ready, most) if until_done else ready, as_json)
     if sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json):
         describe(ready)
         if not click.confirm("Submit?", default=True, err=True):
@@ -37,4 +55,5 @@ def command(
     else:
         for warning in ready.warnings:
             say(f"note: {warning}")
-    return report_submitted(launch.submit(ready), ready.warnings, as_json)
+    record = chain.submit(ready, max_jobs=most) if until_done else launch.submit(ready)
+    return report_submitted(record, ready.warnings, as_json)

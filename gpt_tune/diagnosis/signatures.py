@@ -55,7 +55,7 @@ class Signature:
         for pattern in self.patterns:
             found = pattern.search(text if pattern.pattern.startswith("^") else full)
             if found is not None:
-                groups = {k: v.strip() for k, v in found.groupdict().items() if v}
+                groups = {k: v.strip().rstrip(".") for k, v in found.groupdict().items() if v}
                 if self._fits(groups):
                     return groups
         return None

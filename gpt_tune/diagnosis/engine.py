@@ -78,11 +78,8 @@ class Diagnoser:
         found = [c for hit in collector.hits.values() if (c := self._candidate(hit, parser)) is not None]
         if parser is not None:
             found += _from_steps(parser, collector)
-        if (
-            not has_steps
-            and state in ("UNKNOWN", "RUNNING")
-            and not any(c.finding.severity == "error" for c in found)
-        ):
+        said = any(c.role != "echo" and c.finding.severity != "info" for c in found)
+        if not has_steps and state in ("UNKNOWN", "RUNNING") and not said:
             found += self._from_stall(state, stalled)
         found += _from_state(state, found)
         found += self._from_exit(state, exit_code, found)

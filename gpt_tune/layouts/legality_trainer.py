@@ -155,6 +155,17 @@ def _experts_sp_words(x: Layout, s: Setting) -> tuple[str, str]:
     )
 
 
+def _experts_quantised(b: LayoutBatch, s: Setting) -> Mask:
+    return np.full(len(b), s.model.moe and s.features.finetune == "qlora")
+
+
+def _experts_quantised_words(x: Layout, s: Setting) -> tuple[str, str]:
+    return (
+        f"{s.model.id} has {s.model.experts} experts, whose weights bitsandbytes does not quantise.",
+        "--trainer lora",
+    )
+
+
 RULES: tuple[LegalityRule, ...] = (
     LegalityRule(
         "degree-unsupported", _degree_unsupported, _degree_unsupported_words, "the trainer's own options"
@@ -169,6 +180,12 @@ RULES: tuple[LegalityRule, ...] = (
     LegalityRule("virtual-batches", _virtual_batches, _virtual_batches_words, "Megatron-LM schedules.py"),
     LegalityRule(
         "experts-zero3", _experts_zero3, _experts_zero3_words, "DeepSpeed engine: MoE not with Stage 3"
+    ),
+    LegalityRule(
+        "experts-qlora",
+        _experts_quantised,
+        _experts_quantised_words,
+        "bitsandbytes quantises nn.Linear; the experts of transformers are stacked parameters",
     ),
     LegalityRule("experts-sp", _experts_sp, _experts_sp_words, "Megatron-LM arguments.py"),
 )

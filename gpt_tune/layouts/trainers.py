@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ class TrainerFeatures:
     zero_stages: a distributed optimizer is 1, FSDP full sharding is 3.
     context_methods: in order of preference. recompute_methods: for granularity full.
     even_stages: layers must divide by stages times chunks.
+    Fine-tuning trainers: ZeRO 0 is DDP, ZeRO 2 and 3 are DeepSpeed's.
     """
 
     name: str
@@ -35,6 +37,8 @@ class TrainerFeatures:
     deepspeed: bool
     precisions: tuple[str, ...]
     source: str
+    # What is trained where the weights are published ones: None for pretraining.
+    finetune: Literal["full", "lora", "qlora"] | None = None
 
 
 _FROM_MDS = "Megatron-DeepSpeed 4efb479 megatron/arguments.py, model/gpt_model.py"
@@ -110,6 +114,40 @@ TRAINERS: dict[str, TrainerFeatures] = {
     )
 }
 
+_HUGGING_FACE = "transformers Trainer, peft and bitsandbytes; DeepSpeed configuration documentation"
+
+
+def _finetuning(name: str, words: str, method: Literal["full", "lora", "qlora"]) -> TrainerFeatures:
+    return TrainerFeatures(
+        name,
+        words,
+        zero_stages=(0, 2, 3),
+        tensor_parallel=False,
+        pipeline_parallel=False,
+        virtual_pipeline=False,
+        context_methods=(),
+        expert_parallel=False,
+        recompute_granularities=("none", "full"),
+        recompute_methods=("uniform",),
+        even_stages=False,
+        deepspeed=False,
+        precisions=("bf16", "fp16"),
+        source=_HUGGING_FACE,
+        finetune=method,
+    )
+
+
+TRAINERS.update(
+    {
+        t.name: t
+        for t in (
+            _finetuning("qlora", "QLoRA (Hugging Face)", "qlora"),
+            _finetuning("lora", "LoRA (Hugging Face)", "lora"),
+            _finetuning("full-finetune", "Full fine-tuning (Hugging Face)", "full"),
+        )
+    }
+)
+
 DEFAULT_DEEPSPEED = "0.16.4"
 
 
@@ -119,6 +157,12 @@ def features(trainer: Trainer) -> TrainerFeatures:
     if found is None:
         raise unknown_name("trainer", trainer.name, TRAINERS)
     return found
+
+
+def is_finetune(trainer: Trainer) -> bool:
+    """Whether published weights are trained on, with Hugging Face's libraries."""
+    found = TRAINERS.get(trainer.name)
+    return found is not None and found.finetune is not None
 
 
 def parse_trainer(text: str) -> Trainer:
@@ -136,7 +180,7 @@ def parse_trainer(text: str) -> Trainer:
         return trainer
     package, dash, number = suffix.strip().partition("-")
     if dash and package.lower() == "deepspeed":
-        if not found.deepspeed:
+        if not found.deepspeed and found.finetune is None:
             raise UserError(
                 f"{found.words} does not use DeepSpeed, but the trainer is {text!r}.", f"Write {name!r}."
             )

@@ -11,17 +11,19 @@ from gpt_tune.calibration.constants import Calibration
 from gpt_tune.hardware.parts import Node
 from gpt_tune.layouts.batch import PRECISIONS, LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.memory.activations import LayerBytes, layer_bytes
 from gpt_tune.memory.columns import Columns, Floats, Ints, build
 from gpt_tune.memory.constants import value
+from gpt_tune.memory.finetune_layouts import estimate_layouts, figures_of
 from gpt_tune.memory.outside import outside_bytes
 from gpt_tune.memory.phases import Moment, Peaks, peaks
 from gpt_tune.memory.reserved import reserved_bytes
 from gpt_tune.memory.setup import Setup, make
 from gpt_tune.memory.types import PEAK_PHASES, MemoryBatch, MemoryEstimate, StageMemory
-from gpt_tune.memory.uncertainty import interval, oom_probability
+from gpt_tune.memory.uncertainty import interval, limit_gib, oom_probability
 from gpt_tune.models.shape import ModelShape
-from gpt_tune.units import GIB, KIB
+from gpt_tune.units import GIB
 
 # Layouts worked on at once: small enough for the arrays to stay in cache.
 CHUNK = 8192
@@ -61,6 +63,8 @@ def estimate_many(
     calibration: Calibration | None = None,
 ) -> list[MemoryEstimate]:
     """`estimate` of every layout of the batch, in one pass over all their stages."""
+    if is_finetune(trainer):
+        return estimate_layouts(model, node, trainer, batch, seq_length, calibration)
     setup = make(model, trainer, seq_length, batch.fusions, _hopper(node))
     stages = batch.pipeline_parallel
     rows = np.repeat(np.arange(len(batch), dtype=np.intp), stages)
@@ -84,6 +88,8 @@ def estimate_batch(
     calibration: Calibration | None = None,
 ) -> MemoryBatch:
     """The top-level figures of `estimate` for every layout of the batch."""
+    if is_finetune(trainer):
+        return figures_of(estimate_layouts(model, node, trainer, batch, seq_length, calibration))
     setup = make(model, trainer, seq_length, batch.fusions, _hopper(node))
     n = len(batch)
     out = {name: np.zeros(n) for name in _FIGURES}
@@ -115,12 +121,6 @@ def estimate_batch(
         worst_stage=worst,
         limit_gib=limit,
     )
-
-
-def limit_gib(node: Node) -> float | None:
-    """Device memory of a GPU as nvidia-smi shows it, GiB; None when unknown."""
-    mib = node.gpu.memory_mib_driver
-    return None if mib is None else mib / KIB
 
 
 def not_modelled(setup: Setup, batch: LayoutBatch) -> tuple[str, ...]:

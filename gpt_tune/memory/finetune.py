@@ -18,9 +18,8 @@ from gpt_tune.calibration.constants import Calibration
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware.parts import Node
 from gpt_tune.memory.constants import value
-from gpt_tune.memory.estimator import limit_gib
 from gpt_tune.memory.types import MemoryEstimate, StageMemory
-from gpt_tune.memory.uncertainty import interval, oom_probability
+from gpt_tune.memory.uncertainty import interval, limit_gib, oom_probability
 from gpt_tune.models import parameters
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.units import GIB

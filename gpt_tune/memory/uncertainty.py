@@ -9,13 +9,21 @@ from __future__ import annotations
 import numpy as np
 
 from gpt_tune.calibration.constants import Calibration
+from gpt_tune.hardware.parts import Node
 from gpt_tune.memory.columns import Floats
+from gpt_tune.units import KIB
 
 # Standard deviation of log(measured / predicted) without a calibration.
 DEFAULT_ERROR = 0.05
 # A calibration cannot promise more than repeats of a layout at other shapes allow.
 SMALLEST_ERROR = 0.02
 Z90 = 1.6448536269514722  # a standard normal lies within +- this with probability 90 %
+
+
+def limit_gib(node: Node) -> float | None:
+    """Device memory of a GPU as nvidia-smi shows it, GiB; None when unknown."""
+    mib = node.gpu.memory_mib_driver
+    return None if mib is None else mib / KIB
 
 
 def interval(device: Floats, calibration: Calibration | None) -> tuple[Floats, Floats]:

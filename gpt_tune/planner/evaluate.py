@@ -15,7 +15,9 @@ from gpt_tune.layouts import legality
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.legality import Setting
+from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.memory import MemoryEstimate
+from gpt_tune.planner import finetune_time
 from gpt_tune.planner.types import PlanRequest
 from gpt_tune.timing import StepEstimate
 
@@ -50,6 +52,9 @@ class Evaluator:
     def seconds(self, batch: LayoutBatch) -> Floats:
         """Step time of each layout."""
         r = self.request
+        if is_finetune(r.trainer):
+            steps = finetune_time.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length)
+            return np.array([step.seconds for step in steps], dtype=np.float64)
         return timing.estimate_batch(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
 
     def fits(self, batch: LayoutBatch) -> Bools:
@@ -68,4 +73,6 @@ class Evaluator:
         """Step time of each layout, part by part."""
         r = self.request
         batch = LayoutBatch.of(layouts)
+        if is_finetune(r.trainer):
+            return finetune_time.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length)
         return timing.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)

@@ -14,7 +14,7 @@ from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.layouts import choices
 from gpt_tune.layouts.batch import PRECISIONS
 from gpt_tune.layouts.layout import Trainer
-from gpt_tune.layouts.trainers import features, parse_trainer
+from gpt_tune.layouts.trainers import features, is_finetune, parse_trainer
 from gpt_tune.models.catalogue import get
 from gpt_tune.models.check import whole_number
 from gpt_tune.models.shape import ModelShape
@@ -22,6 +22,8 @@ from gpt_tune.planner.types import PlanRequest
 
 # GPT-3's smallest model trains on 0.5 M tokens a step (arXiv 2005.14165, table 2.1).
 DEFAULT_BATCH_TOKENS = 2**19
+# Sequences of a fine-tuning step: the AWS QLoRA case's 4 GPUs x 4 accumulated steps of one.
+DEFAULT_FINETUNE_BATCH = 16
 # Larger ones are typing errors, and products of them leave 64 bits.
 _LARGEST_GPUS = 1_000_000
 _LARGEST_BATCH = 10_000_000
@@ -35,6 +37,12 @@ def default_global_batch(gpus: int, seq_length: int) -> int:
     """
     power = round(math.log2(max(1.0, DEFAULT_BATCH_TOKENS / seq_length)))
     return -(-max(gpus, 1 << power) // gpus) * gpus
+
+
+def _default_batch(trainer: Trainer, gpus: int, seq_length: int) -> int:
+    if is_finetune(trainer):
+        return -(-max(gpus, DEFAULT_FINETUNE_BATCH) // gpus) * gpus
+    return default_global_batch(gpus, seq_length)
 
 
 def build_request(
@@ -66,13 +74,14 @@ def build_request(
     if precision is not None and precision not in PRECISIONS:
         raise UserError(f"Precision {precision!r} is unknown.", f"Use {', '.join(PRECISIONS)}.")
     both = choices.agree(fixed, {"precision": precision, "global_batch_size": batch})
+    chosen = parse_trainer(trainer) if isinstance(trainer, str) else trainer
     request = PlanRequest(
         model=shape,
         gpus=count,
         node=machine,
         seq_length=tokens,
-        global_batch_size=both.get("global_batch_size") or default_global_batch(count, tokens),
-        trainer=parse_trainer(trainer) if isinstance(trainer, str) else trainer,
+        global_batch_size=both.get("global_batch_size") or _default_batch(chosen, count, tokens),
+        trainer=chosen,
         precision=both.get("precision") or default_precision(machine),
         fixed=both,
         top=_number(top, "number of plans", 1000),

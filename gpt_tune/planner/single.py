@@ -27,7 +27,8 @@ def estimate(request: PlanRequest, layout: Layout | None = None) -> EstimateResu
     if layout is None:
         layout = default_layout(evaluator.request)
     found = legality.problems(layout, evaluator.setting)
-    computable = layout.pipeline_parallel <= evaluator.request.model.layers
+    # Without layers for each stage, or with a model the method cannot hold, there is nothing to estimate.
+    computable = not {"stages-layers", "experts-qlora"} & {v.rule for v in found}
     return EstimateResult(
         legal=not found,
         problems=tuple(Problem(v.rule, v.text, v.fix) for v in found),

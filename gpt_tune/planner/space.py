@@ -156,7 +156,9 @@ def recomputes(request: PlanRequest, setting: Setting) -> list[tuple[int, int, i
             found.append((GRANULARITIES.index(g), stray, layers or 0))
         elif method != "block" or layers:
             # With method block the number of layers is found exactly, so larger chunks have no use.
-            chunks = CHUNKS[:1] if wants_block(request, setting) else CHUNKS
+            # Hugging Face's checkpointing knows single layers only.
+            single = wants_block(request, setting) or f.finetune is not None
+            chunks = CHUNKS[:1] if single else CHUNKS
             sizes = [layers] if layers else list(chunks)
             found += [(_FULL, METHODS.index(method or "uniform"), n) for n in sizes]
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpt_tune.layouts import legality
-from gpt_tune.rules import about_memory, about_time, about_trainer
+from gpt_tune.rules import about_finetune, about_memory, about_time, about_trainer
 from gpt_tune.rules.practice import Advice, Practice, Situation
 
 __all__ = [
@@ -26,6 +26,7 @@ PRACTICES: tuple[Practice, ...] = (
     *about_memory.PRACTICES[1:],
     *about_time.PRACTICES[1:],
     *about_trainer.PRACTICES,
+    *about_finetune.PRACTICES,
 )
 
 

@@ -99,9 +99,11 @@ def _logits(s: Situation) -> bool:
 
 def _logits_words(s: Situation) -> str:
     last = max(s.memory.stages, key=lambda m: m.logits)
+    where = " on the last stage" if s.layout.pipeline_parallel > 1 else ""
+    more = " or more tensor parallelism" if s.setting.features.tensor_parallel else ""
     return (
-        f"Logits of {s.setting.model.vocab} words take {last.logits:.1f} GiB on the last stage; "
-        "a smaller micro batch or more tensor parallelism shrinks them."
+        f"Logits of {s.setting.model.vocab} words take {last.logits:.1f} GiB{where}; "
+        f"a smaller micro batch{more} shrinks them."
     )
 
 
@@ -134,7 +136,7 @@ PRACTICES: tuple[Practice, ...] = (
     Practice(
         "zero-dp1",
         "explain",
-        lambda s: _ranks(s) == 1 and s.layout.zero_stage == 0,
+        lambda s: _ranks(s) == 1 and s.layout.zero_stage == 0 and s.setting.features.finetune is None,
         lambda s: "ZeRO-0: one data-parallel rank, nothing to shard.",
         "awsome-distributed-training PR 1009: ZeRO-0 beats ZeRO-1 at one data-parallel rank",
     ),
@@ -151,7 +153,7 @@ PRACTICES: tuple[Practice, ...] = (
     Practice(
         "zero-shards",
         "explain",
-        lambda s: s.layout.zero_stage > 0 and _ranks(s) > 1,
+        lambda s: s.layout.zero_stage > 0 and _ranks(s) > 1 and s.setting.features.finetune is None,
         lambda s: f"ZeRO-{s.layout.zero_stage} shards over {_ranks(s)} data-parallel ranks.",
         "Rajbhandari et al., arXiv 1910.02054",
     ),

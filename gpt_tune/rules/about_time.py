@@ -137,7 +137,11 @@ PRACTICES: tuple[Practice, ...] = (
     Practice(
         "pipeline-not-a-law",
         "note",
-        lambda s: s.layout.pipeline_parallel == 1 and s.setting.gpus > s.setting.node.gpus_per_node,
+        lambda s: (
+            s.layout.pipeline_parallel == 1
+            and s.setting.gpus > s.setting.node.gpus_per_node
+            and s.setting.features.pipeline_parallel
+        ),
         lambda s: "No pipeline: more stages are no gain in themselves, they trade memory for bubble.",
         _TR11,
     ),

@@ -83,6 +83,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("sp-no-engine", {"zero_stage": 2, "sequence_parallel": True, "tensor_parallel": 8}, {}),
     ("sp-no-engine", {"zero_stage": 3, "sequence_parallel": True, "tensor_parallel": 2}, {}),
     ("experts-zero3", {"zero_stage": 3}, {"model": "mixtral-8x7b"}),
+    ("experts-qlora", {"data_parallel": 64}, {"model": "mixtral-8x7b", "trainer": "qlora"}),
     (
         "experts-sp",
         {"expert_parallel": 2, "tensor_parallel": 2},

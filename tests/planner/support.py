@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpt_tune.models.shape import ModelShape
 from gpt_tune.planner import build_request
 from gpt_tune.planner.types import PlanRequest
 
 
-def request(model: str = "gpt-145b", gpus: int = 64, gpu: str = "p6-b200", **keys: Any) -> PlanRequest:
+def request(
+    model: str | ModelShape = "gpt-145b", gpus: int = 64, gpu: str = "p6-b200", **keys: Any
+) -> PlanRequest:
     """A request; keys are those of build_request."""
     return build_request(model, gpus, gpu=gpu, **keys)
 
@@ -27,6 +30,22 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "bloom": {"model": "bloom-7b1", "gpus": 16, "gpu": "a100", "precision": "fp16"},
     "falcon": {"model": "falcon-7b", "gpus": 8, "gpu": "h100", "global_batch_size": 24},
     "fp32": {"model": "gpt-350m", "gpus": 8, "gpu": "h100", "precision": "fp32"},
+    "qlora": {
+        "model": "qwen3-8b",
+        "gpus": 4,
+        "gpu": "a10g",
+        "trainer": "qlora",
+        "seq_length": 1536,
+        "global_batch_size": 32,
+    },
+    "full-finetune": {
+        "model": "llama-3.1-8b",
+        "gpus": 16,
+        "gpu": "h100",
+        "trainer": "full-finetune",
+        "seq_length": 2048,
+        "global_batch_size": 128,
+    },
     "old-deepspeed": {
         "model": "gpt-6.7b",
         "gpus": 16,

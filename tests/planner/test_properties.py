@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gpt_tune.layouts import legality
@@ -67,7 +67,7 @@ def test_memory_terms_are_not_negative_and_add_up(case: tuple[Evaluator, Layout]
 
 
 @given(st.lists(legal_layouts(), min_size=1, max_size=6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_batch_and_single_agree(cases: list[tuple[Evaluator, Layout]]) -> None:
     evaluator = cases[0][0]
     many = [x for e, x in cases if e is evaluator]

@@ -60,6 +60,11 @@ CASES: dict[str, dict[str, Any]] = {
     "fusion-needs-apex": {"fix": [TP8, "fusions.gradient_accumulation=true"]},
     "expandable-segments": {"trainer": Trainer(expandable_segments=True), "fix": [TP8]},
     "gqa-printed-tflops": {"model": "llama-3-8b", "fix": []},
+    "finetune-rough-time": {"trainer": "lora", "model": "llama-3-8b", "fix": []},
+    "finetune-strategy": {"trainer": "lora", "model": "llama-3-8b", "fix": ["zero_stage=2"]},
+    "finetune-host-bound": {"trainer": "qlora", "model": "qwen3-8b", "gpus": 1, "seq_length": 512, "fix": []},
+    "finetune-evaluation": {"trainer": "qlora", "model": "qwen3-8b", "gpus": 1, "fix": []},
+    "qlora-zero3": {"trainer": "qlora", "model": "qwen3-8b", "fix": ["zero_stage=3"]},
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from gpt_tune.errors import UserError
 from gpt_tune.logs.facts import RunFacts
+from gpt_tune.logs.formats.taught import more_formats
 from gpt_tune.logs.parser import Event, LogParser
 from gpt_tune.logs.scan import ROOM, Block
 from gpt_tune.logs.summary import Summary, summarise
@@ -80,12 +81,14 @@ def parse_files(
     gpus: int | None = None,
     seq_length: int | None = None,
     global_batch_size: int | None = None,
+    log_format: str = "auto",
 ) -> ParseResult:
     """Reads files of one job (or of one run's several jobs), in the order given.
 
-    Raises UserError for a file that cannot be read.
+    log_format: `auto`, or a line with names in braces (see formats.taught). Raises UserError for a file that
+    cannot be read.
     """
-    parser = LogParser(shape, gpus, seq_length, global_batch_size)
+    parser = LogParser(shape, gpus, seq_length, global_batch_size, more_formats(log_format))
     for path in paths:
         for block in laid_out(path):
             parser.feed_bytes(block, str(path))

@@ -14,6 +14,7 @@ from gpt_tune.diagnosis.engine import Diagnoser
 from gpt_tune.diagnosis.types import Diagnosis, Finding
 from gpt_tune.logs.columns import Floats
 from gpt_tune.logs.follow import Batch, Follower, LocalReader, Reader
+from gpt_tune.logs.formats.taught import more_formats
 from gpt_tune.logs.parser import LogParser
 from gpt_tune.logs.summary import Summary, summarise
 from gpt_tune.logs.types import RankMemory, Step
@@ -119,11 +120,13 @@ class Watch:
         state_seconds: float = STATE_SECONDS,
         history_seconds: float = HISTORY_SECONDS,
         keep: Callable[[WatchUpdate], None] | None = None,
+        log_format: str = "auto",
     ) -> None:
         """peak_tflops: the GPU's dense peak in the run's precision; None refuses MFU.
 
         state_source may talk to the scheduler: it is asked at most every state_seconds. keep: called with an
-        update worth keeping with the run (new findings, progress every few seconds, the end).
+        update worth keeping with the run (new findings, progress every few seconds, the end). log_format: `auto`,
+        or a line that the user taught (see logs.formats.taught).
         """
         self.prediction = prediction
         self.run_id = run_id
@@ -140,8 +143,9 @@ class Watch:
         self._asked = float("-inf")
         self._changed = False
         # `main` reads everything in order; `tail` shows the end while main still reads the past.
-        self._main = _Readers(LogParser(shape, gpus, seq_length, global_batch_size))
-        self._tail = _Readers(LogParser(shape, gpus, seq_length, global_batch_size))
+        more = more_formats(log_format)
+        self._main = _Readers(LogParser(shape, gpus, seq_length, global_batch_size, more))
+        self._tail = _Readers(LogParser(shape, gpus, seq_length, global_batch_size, more))
         self._history: dict[str, History] = {}
         self._line_numbers: dict[str, int] = {}
         self._lines: deque[LogLine] = deque(maxlen=MAX_KEPT_LINES)

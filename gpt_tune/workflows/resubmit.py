@@ -13,6 +13,7 @@ from gpt_tune.layouts.choices import CHOICES, check_fixed
 from gpt_tune.ledger import RunRecord
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.workflows.exclude import Exclusion, offers
 from gpt_tune.workflows.records import profile_of
 from gpt_tune.workflows.remote_logs import logs_here
 
@@ -23,10 +24,14 @@ _LAYOUT_RESTS_ON = (
 
 @dataclass(frozen=True, slots=True)
 class Resubmission:
-    """The profile of the new run, and what is different from the old one, in words."""
+    """The profile of the new run, and what is different from the old one, in words.
+
+    exclusions: nodes that it leaves out because of the old run; keeping them is the caller's to decide.
+    """
 
     profile: Profile
     changes: tuple[str, ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
 
 
 def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ()) -> Resubmission:
@@ -36,18 +41,22 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
     """
     profile = profile_of(record)
     layout = dict((record.plan or {}).get("layout") or {})
-    changes = (
-        [*(f"{key}={value}" for key, value in fix_of(record).items()), *more] if with_fix else list(more)
-    )
+    fix, exclusions = _cure_of(record) if with_fix else ({}, ())
+    changes = [*(f"{key}={value}" for key, value in fix.items()), *more]
     # A change of what the layout rests on may contradict the old layout: the planner finds a new one.
     kept = {} if any(c.startswith(_LAYOUT_RESTS_ON) for c in changes) else flat_layout(layout)
     fixed = {**kept, **profile.layout.fixed}
     profile = replace(profile, layout=LayoutChoice(fixed=fixed))
-    return Resubmission(settings.with_settings(profile, changes), tuple(changes))
+    return Resubmission(settings.with_settings(profile, changes), tuple(changes), exclusions)
 
 
 def fix_of(record: RunRecord) -> dict[str, str]:
     """The settings that cure a run's root cause, by what its log says."""
+    return _cure_of(record)[0]
+
+
+def _cure_of(record: RunRecord) -> tuple[dict[str, str], tuple[Exclusion, ...]]:
+    """Settings that cure a run's root cause, and broken nodes that they leave out."""
     there = [path for path in logs_here(record) if Path(path).is_file()]
     result = diagnose(there, record.state, record.reason)
     root = result.root_cause
@@ -56,9 +65,14 @@ def fix_of(record: RunRecord) -> dict[str, str]:
             f"Nothing in the log of {record.run_id} says what was wrong.",
             "Resubmit without --with-fix, or change it with --set.",
         )
+    broken = tuple(offers(record, result.findings))
+    if broken and not root.changes:
+        already = profile_of(record).site.exclude_nodes
+        nodes = dict.fromkeys([*already, *(e.node for e in broken)])
+        return {"site.exclude_nodes": ",".join(nodes)}, broken
     if not root.changes:
         raise UserError(f"{root.text} No setting cures that.", root.fix)
-    return {str(k): str(v) for k, v in root.changes.items()}
+    return {str(k): str(v) for k, v in root.changes.items()}, ()
 
 
 def flat_layout(layout: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

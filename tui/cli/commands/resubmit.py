@@ -23,6 +23,7 @@ def command(
 ) -> int:
     from gpt_tune import jobs
     from gpt_tune.workflows import launch
+    from gpt_tune.workflows.exclude import exclude
     from gpt_tune.workflows.resubmit import again
     from tui.cli.submission import describe, report_dry_run, report_submitted
 
@@ -38,4 +39,9 @@ def command(
         if not click.confirm(f"Submit {record.run_id} again?", default=True, err=True):
             say("Not submitted.")
             return EXIT_DONE
-    return report_submitted(launch.submit(ready), ready.warnings, as_json)
+    submitted = launch.submit(ready)
+    for broken in new.exclusions:
+        exclude(broken)
+        say(f"{broken.node} is left out of further jobs ({broken.why}); back with: "
+            f"gpt-tune site {broken.cluster} --include {broken.node}")  # fmt: skip
+    return report_submitted(submitted, ready.warnings, as_json)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gpt_tune.errors import SchedulerError
 from gpt_tune.profiles import settings, sites
 from gpt_tune.profiles.build import to_dict, value_at
 from gpt_tune.profiles.schema import Site
@@ -22,10 +23,31 @@ _SSH_KEYS = ("ssh", "site.ssh")
 @click.option(
     "--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change and keep a value; repeatable."
 )
+@click.option("--exclude", "out", multiple=True, metavar="NODE", help="Leave a node out of jobs; repeatable.")
+@click.option("--why", default="by hand", help="With --exclude: the reason to keep with it.")
+@click.option("--include", "back", multiple=True, metavar="NODE", help="Take a node back in; repeatable.")
 @click.option("--save", "keep", is_flag=True, help="Keep what was guessed.")
 @json_option
-def command(name: str | None, changes: tuple[str, ...], keep: bool, as_json: bool) -> int:
-    site, known = _site(name, any(c.removeprefix("site.").startswith("ssh=") for c in changes))
+def command(
+    name: str | None,
+    changes: tuple[str, ...],
+    out: tuple[str, ...],
+    why: str,
+    back: tuple[str, ...],
+    keep: bool,
+    as_json: bool,
+) -> int:
+    host = next(
+        (c.partition("=")[2].strip() for c in reversed(changes) if c.partition("=")[0] in _SSH_KEYS), ""
+    )
+    site, known = _site(name, host)
+    if out or back:
+        from gpt_tune.workflows import exclude
+
+        for node in out:
+            site, known = exclude.exclude(exclude.Exclusion(site.cluster, node, why)), True
+        for node in back:
+            site, known = exclude.include(site.cluster, node), True
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals:
@@ -51,10 +73,10 @@ def command(name: str | None, changes: tuple[str, ...], keep: bool, as_json: boo
     return 0
 
 
-def _site(name: str | None, elsewhere: bool) -> tuple[Site, bool]:
+def _site(name: str | None, host: str) -> tuple[Site, bool]:
     """The kept site of a cluster, or a guess from looking at it. Without a name: the cluster found here.
 
-    elsewhere: the cluster is about to be reached by ssh, so that it cannot be looked at yet.
+    host: the login node of a cluster that is about to be reached by ssh.
     """
     if name is None:
         from gpt_tune import clusters
@@ -65,8 +87,14 @@ def _site(name: str | None, elsewhere: bool) -> tuple[Site, bool]:
     kept = sites.load(name)
     if kept is not None:
         return replace(kept, cluster=name), True
-    if elsewhere:
-        return Site(cluster=name, scheduler="slurm"), False
+    if host:
+        from gpt_tune.workflows import remote_site
+
+        try:
+            return remote_site.guess(name, host), False
+        except SchedulerError as error:  # what is given on the command line may be enough
+            say(f"note: {error}")
+            return Site(cluster=name, scheduler="slurm"), False
     from gpt_tune import clusters
 
     return sites.guess(clusters.discover(name)), False

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,20 +61,25 @@ class _Cost:
         return self.compute + self.tensor + self.context + self.expert + self.other
 
 
+def _sum(arrays: Iterable[Floats]) -> Floats:
+    """Added one after another: NumPy's own sum orders terms by shape, and one and many must agree to the bit."""
+    return reduce(np.add, arrays)
+
+
 def _exposed(*passes: Pass) -> _Cost:
     """GPU work with communication runs beside the host that issues it; the longer one decides.
 
     Both come in bursts (matrix products let the host run ahead, pointwise chains let it fall behind), so
     the total is a smooth maximum: the cubic norm, a quarter above either when they are equal.
     """
-    busy = np.add.reduce([p.gpu + p.tensor + p.context + p.expert for p in passes])
-    host = np.add.reduce([p.host for p in passes])
+    busy = _sum([p.gpu + p.tensor + p.context + p.expert for p in passes])
+    host = _sum([p.host for p in passes])
     return _Cost(
-        compute=np.add.reduce([p.gpu for p in passes]),
-        tensor=np.add.reduce([p.tensor for p in passes]),
-        context=np.add.reduce([p.context for p in passes]),
-        expert=np.add.reduce([p.expert for p in passes]),
-        other=np.cbrt(busy**3 + host**3) - busy,
+        compute=_sum([p.gpu for p in passes]),
+        tensor=_sum([p.tensor for p in passes]),
+        context=_sum([p.context for p in passes]),
+        expert=_sum([p.expert for p in passes]),
+        other=np.cbrt(busy * busy * busy + host * host * host) - busy,
     )
 
 
@@ -103,7 +110,7 @@ def parts(
     result["other"] = result["other"] + constants.step
     if constants.jitter:
         nodes = np.maximum(_gpus(batch) / node.gpus_per_node, 1.0)
-        total = np.add.reduce([result[name] for name in PARTS])
+        total = _sum([result[name] for name in PARTS])
         result["other"] = result["other"] + total * (constants.jitter * np.log2(nodes))
     return {name: result[name] for name in PARTS}
 

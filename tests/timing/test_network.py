@@ -1,0 +1,85 @@
+"""Owns testing which link a group of ranks gets and what collectives cost on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gpt_tune.layouts.layout import Trainer
+from gpt_tune.timing import network
+from gpt_tune.timing.constants import Constants, resolve
+from tests.timing.cases import node
+
+
+@pytest.fixture
+def constants() -> Constants:
+    """Round figures: 400 GB/s inside a node, 25 GB/s a NIC."""
+    plain = resolve(node(), Trainer(), None)
+    return replace(
+        plain, intra_rate=400e9, inter_rate=25e9, intra_latency=0.0, inter_latency=0.0, intra_pair=1.0
+    )
+
+
+def group(size: int, stride: int, constants: Constants) -> network.Link:
+    return network.group(np.array([size]), np.array([stride]), 8, constants)
+
+
+GIB = np.array([1e9])
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "rate"),
+    [
+        (8, 1, 400e9),  # a node
+        (2, 4, 400e9),  # strided, still one node
+        (2, 8, 25e9),  # one rank a node: its own NIC
+        (16, 1, 200e9),  # whole nodes: eight NICs
+        (4, 4, 50e9),  # two ranks on each of two nodes
+        (64, 2, 100e9),  # four ranks a node
+        (3, 5, 25e9),  # a stride that does not divide the node
+    ],
+)
+def test_a_ring_uses_the_nics_of_its_members(
+    size: int, stride: int, rate: float, constants: Constants
+) -> None:
+    assert group(size, stride, constants).ring_rate[0] == rate
+
+
+def test_many_nics_are_no_faster_than_nvlink(constants: Constants) -> None:
+    assert group(16, 1, replace(constants, inter_rate=100e9)).ring_rate[0] == 400e9
+
+
+def test_volumes(constants: Constants) -> None:
+    eight = group(8, 1, constants)
+    assert network.gather(eight, GIB)[0] == pytest.approx(7 / 8 / 400)
+    assert network.all_reduce(eight, GIB)[0] == pytest.approx(2 * 7 / 8 / 400)
+    # All-to-all over two nodes: half of the bytes leave by the rank's own NIC.
+    assert network.all_to_all(group(16, 1, constants), GIB, constants)[0] == pytest.approx(0.5 / 25)
+    assert network.all_to_all(eight, GIB, constants)[0] == pytest.approx(7 / 8 / 400)
+
+
+def test_one_rank_costs_nothing() -> None:
+    alone = group(1, 8, resolve(node(), Trainer(), None))
+    assert network.all_reduce(alone, GIB)[0] == 0
+    assert network.gather(alone, GIB)[0] == 0
+
+
+def test_small_messages_are_bound_by_latency() -> None:
+    plain = resolve(node(), Trainer(), None)
+    inside, across = group(8, 1, plain), group(16, 1, plain)
+    tiny = np.array([8.0])
+    assert network.all_reduce(inside, tiny)[0] == pytest.approx(plain.intra_latency, rel=0.01)
+    assert network.all_reduce(across, tiny)[0] > plain.intra_latency + plain.inter_latency
+
+
+def test_pairs_may_be_slower_than_the_whole_node(constants: Constants) -> None:
+    slow = replace(constants, intra_pair=0.25)
+    rates = [group(size, 1, slow).ring_rate[0] for size in (2, 4, 8)]
+    assert rates == pytest.approx([100e9, 200e9, 400e9])
+
+
+def test_a_send_crosses_or_not(constants: Constants) -> None:
+    times = network.send(np.array([False, True]), np.array([4e9, 4e9]), constants)
+    assert times.tolist() == pytest.approx([4 / 400, 4 / 25])

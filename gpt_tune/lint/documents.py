@@ -40,6 +40,11 @@ class Document:
         return self.path.name
 
     @cached_property
+    def rendered(self) -> bool:
+        """Whether gpt-tune wrote this file for one run: what its owner chose is then not to be found fault with."""
+        return "needs no gpt-tune" in self.text[:4000]
+
+    @cached_property
     def folder(self) -> Path:
         return self.path.resolve().parent
 

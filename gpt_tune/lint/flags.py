@@ -25,6 +25,8 @@ class Flag:
     blocks: tuple[Block, ...]
     owner: str
     spelled: str
+    # Behind && or ||: whether it is passed depends on a command.
+    maybe: bool = False
 
     @property
     def value(self) -> Word | None:
@@ -96,6 +98,7 @@ def _of_command(command: Command) -> Iterator[Flag]:
 
 def _of_words(words: Iterable[Word], command: Command, owner: str) -> Iterator[Flag]:
     tokens = [t for w in words for t in split(w)]
+    maybe = command.before in ("&&", "||")
     current: tuple[str, str, int] | None = None
     values: list[Word] = []
     for token in tokens:
@@ -105,13 +108,13 @@ def _of_words(words: Iterable[Word], command: Command, owner: str) -> Iterator[F
                 values.append(token)
             continue
         if current is not None:
-            yield Flag(current[0], tuple(values), current[2], command.blocks, owner, current[1])
+            yield Flag(current[0], tuple(values), current[2], command.blocks, owner, current[1], maybe)
         spelled = match.group()
         current, values = (spelled[2:].replace("_", "-"), spelled, token.line), []
         if token.leading[len(spelled) :].startswith("="):
             values = [_behind(token, len(spelled) + 1)]
     if current is not None:
-        yield Flag(current[0], tuple(values), current[2], command.blocks, owner, current[1])
+        yield Flag(current[0], tuple(values), current[2], command.blocks, owner, current[1], maybe)
 
 
 def _behind(word: Word, count: int) -> Word:

@@ -8,13 +8,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 # Sample numbers that no power of ten or two relates.
-SAMPLE = {"batch": 48.0, "seq": 2048.0, "hidden": 7168.0, "layers": 61.0, "vocab": 50257.0}
+SAMPLE = {
+    "parameters": 13.0e9,
+    "tokens": 98304.0,
+    "batch": 48.0,
+    "seq": 2048.0,
+    "hidden": 7168.0,
+    "layers": 61.0,
+    "vocab": 50257.0,
+}
 _ROLES = (
     ("layers", re.compile(r"^(?:n_?layers?|num_?layers?|layers?|l|nlayers?|n_layer|num_hidden_layers)$")),
     ("hidden", re.compile(r"^(?:h|d|hidden|hidden_?(?:size|dim)|d_?model|h_?size|n_embd|dim|emb(?:ed)?_?dim)$")),
     ("seq", re.compile(r"^(?:s|t|seq|seq_?len(?:gth)?|sequence_?length|ctx|context(?:_length)?|block_size|n_ctx)$")),
     ("vocab", re.compile(r"^(?:v|vocab|vocab_?size|padded_?vocab(?:_size)?|n_vocab)$")),
     ("batch", re.compile(r"^(?:b|gbs|batch|batch_?size|global_?batch(?:_?size)?|gb|bsz)$")),
+    ("parameters", re.compile(r"^(?:n_?|num_?|total_?|model_?)?(?:params?|parameters?)(?:_?count)?$")),
+    ("tokens", re.compile(r"^(?:n_?|num_?|total_?)?tokens?(?:_per_(?:step|iter\w*))?$")),
     ("ignored", re.compile(
         r"^(?:.*time.*|.*elapsed.*|.*gpus?.*|world(?:_?size)?|n|.*seconds.*|dt|.*_s|.*_ms|num_?devices|nodes|.*duration.*)$"
     )),
@@ -28,9 +38,9 @@ def role_of(name: str) -> str | None:
     return next((role for role, pattern in _ROLES if pattern.match(plain)), None)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula worked out. used: roles it takes in. literals: whether shape figures are written into it."""
+    """A formula worked out with the sample numbers. line: where its chain of assignments starts."""
 
     line: int
     value: float
@@ -39,34 +49,45 @@ class Formula:
 
 @dataclass(slots=True)
 class _Scope:
-    """Names assigned so far in one function, with what they depend on."""
+    """Names assigned so far in one function. found: those that hold a formula, with where it starts."""
 
     expressions: dict[str, ast.expr] = field(default_factory=dict)
     parameters: frozenset[str] = frozenset()
-    found: set[str] = field(default_factory=set)
+    found: dict[str, Formula] = field(default_factory=dict)
 
 
 class _Cannot(Exception):
     """The expression holds something that is no arithmetic."""
 
 
-def formulas(tree: ast.Module) -> Iterator[Formula]:
-    """Every expression that multiplies a layer count with a square of the width."""
-    for scope_node in (tree, *_functions(tree)):
-        scope = _Scope(parameters=_parameters(scope_node))
-        inner = {id(n) for f in _functions(scope_node) if f is not scope_node for n in ast.walk(f)}
-        for statement in _statements(scope_node):
+def formulas(tree: ast.Module) -> list[Formula]:
+    """Every FLOPs formula at the end of its chain: `tflops = 3 * forward / time` counts, `forward = ...` does not."""
+    found: list[Formula] = []
+    for node in (tree, *_functions(tree)):
+        scope = _Scope(parameters=_parameters(node))
+        inner = {id(n) for f in _functions(node) if f is not node for n in ast.walk(f)}
+        ends: dict[Formula, None] = {}
+        for statement in _statements(node):
             if id(statement) in inner:
                 continue
-            for expression in _expressions(statement):
-                formula = _work_out(expression, scope)
-                if formula is None:
-                    continue
-                # What is worked out from a formula found before only repeats it.
-                if not scope.found & _names(expression):
-                    yield formula
-                scope.found |= {t.id for t in _targets(statement)}
+            for expression in _products(statement):
+                _judge(expression, statement, scope, ends)
             _learn(statement, scope)
+        found += ends
+    return found
+
+
+def _judge(expression: ast.expr, statement: ast.stmt, scope: _Scope, ends: dict[Formula, None]) -> None:
+    """Note a formula, and forget those it is worked out from."""
+    formula = _work_out(expression, scope)
+    if formula is None:
+        return
+    for name in _names(expression) & scope.found.keys():
+        ends.pop(scope.found[name], None)
+        formula = Formula(min(formula.line, scope.found[name].line), formula.value, formula.used)
+    ends[formula] = None
+    for target in _targets(statement):
+        scope.found[target.id] = formula
 
 
 def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -84,13 +105,17 @@ def _statements(node: ast.AST) -> list[ast.stmt]:
     return sorted(found, key=lambda n: (n.lineno, n.col_offset))
 
 
-def _expressions(statement: ast.stmt) -> list[ast.expr]:
-    if (
-        isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.AugAssign))
-        and statement.value is not None
-    ):
-        return [statement.value]
-    return []
+def _products(statement: ast.stmt) -> list[ast.expr]:
+    """The outermost arithmetic of a statement, not of the statements inside it."""
+    found: list[ast.expr] = []
+    pending: list[ast.AST] = [n for n in ast.iter_child_nodes(statement) if not isinstance(n, ast.stmt)]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.BinOp):
+            found.append(node)
+        else:
+            pending += [n for n in ast.iter_child_nodes(node) if not isinstance(n, ast.stmt)]
+    return found
 
 
 def _names(expression: ast.expr) -> set[str]:
@@ -123,7 +148,14 @@ def _work_out(expression: ast.expr, scope: _Scope) -> Formula | None:
         value = _value(expression, scope, used, _DEEPEST)
     except (_Cannot, ZeroDivisionError, OverflowError):
         return None
-    if not {"layers", "hidden", "seq"} <= used or value <= 0:
+    whole = {"layers", "hidden", "seq"} <= used
+    # The short form counts 6 FLOPs a parameter and token.
+    short = (
+        "parameters" in used
+        and not {"layers", "hidden"} & used
+        and ("tokens" in used or {"batch", "seq"} <= used)
+    )
+    if not (whole or short) or value <= 0:
         return None
     return Formula(expression.lineno, value, frozenset(used))
 
@@ -145,13 +177,12 @@ def _value(node: ast.expr, scope: _Scope, used: set[str], depth: int) -> float:
     if isinstance(node, ast.BinOp):
         left, right = _value(node.left, scope, used, depth - 1), _value(node.right, scope, used, depth - 1)
         return _combine(node.op, left, right)
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("float", "int", "round")
-        and node.args
-    ):
-        return _value(node.args[0], scope, used, depth - 1)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        if node.func.id in ("float", "int", "round"):
+            return _value(node.args[0], scope, used, depth - 1)
+        if node.func.id == "pow" and len(node.args) == 2:
+            left, right = (_value(a, scope, used, depth - 1) for a in node.args)
+            return _combine(ast.Pow(), left, right)
     raise _Cannot
 
 

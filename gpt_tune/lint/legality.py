@@ -31,7 +31,7 @@ _NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "sp-seq": (("seq_length", "tensor_parallel"), ("sequence-parallel",)),
     "zero-pipeline": (("zero_stage", "pipeline_parallel"), ("zero-stage",)),
-    "zero-engine": (("zero_stage",), ("zero-stage",)),
+    "zero-engine": (("zero_stage", "context_parallel"), ("zero-stage",)),
     "no-pipeline-stages": (("pipeline_parallel",), (_PP,)),
     "ulysses-alone": (
         ("context_parallel", "tensor_parallel", "pipeline_parallel"),
@@ -126,7 +126,7 @@ def problems_of(document: Document, training: Training) -> list[Problem]:
 
 def _engine(training: Training) -> bool | None:
     """Whether the pipeline engine runs: it does in Megatron-DeepSpeed unless the script says otherwise."""
-    if training.trainer != MEGATRON_DEEPSPEED:
+    if training.trainer != MEGATRON_DEEPSPEED or (training.context_parallel or 1) > 1:
         return None
     return not training.no_pipeline
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import product
 
 from gpt_tune.lint.documents import Document
 from gpt_tune.lint.kinds import SHELL
 from gpt_tune.lint.project import Project
 from gpt_tune.lint.shell.script import Script, words_of
 from gpt_tune.lint.shell.settings import Setting
-from gpt_tune.lint.shell.tree import Assignment, Command, Part, Word
+from gpt_tune.lint.shell.tree import Assignment, Block, Command, Part, Word
 
 _PAIR = re.compile(r"(?:^|[\s,\"'])([A-Z][A-Z0-9_]*)=")
 _MOST_RUNS = 200
@@ -67,45 +66,152 @@ def _runs(source: Document, script: Script, command: Command) -> Iterator[Run]:
     function = next((b for b in reversed(command.blocks) if b.kind == "function"), None)
     if function is None:
         for binding in _loops(script, command):
-            yield Run(source, script, command.line, "", _given(script, [command], binding))
+            label = next(
+                (v for k, v in binding.values.items() if re.fullmatch(r"(?i)name|label|\w*config\w*", k)), ""
+            )
+            label = label.split()[0] if label else ""
+            given = _given(script, _together(script, command), binding.values)
+            yield Run(source, script, binding.line or command.line, label, given)
         return
     body = [c for c in script.commands if any(b.number == function.number for b in c.blocks)]
     for call in script.calls(function.head):
         for binding in _loops(script, call):
-            bound = {**binding, **_arguments(script, call, body, binding)}
-            label = script.values.expand(call.words[1]) if len(call.words) > 1 else ""
-            yield Run(
-                source, script, call.line, label, {**_given(script, body, bound), **_extra(script, call)}
-            )
+            bound = {**binding.values, **_arguments(script, call, body, binding.values)}
+            named = _bound(script, call.words[1], bound) if len(call.words) > 1 else None
+            given = {**_given(script, body, bound), **_extra(script, call)}
+            yield Run(source, script, binding.line or call.line, named or "", given)
 
 
-def _loops(script: Script, command: Command) -> list[dict[str, str]]:
+def _together(script: Script, command: Command) -> list[Command]:
+    """The command, and the exports in the same loop round before it."""
+    exports = [
+        c
+        for c in script.commands
+        if c.name == "export" and c.blocks and c.blocks == command.blocks and c.line <= command.line
+    ]
+    return [*exports, command]
+
+
+def _loops(script: Script, command: Command) -> list[_Binding]:
     """Every combination of the loop variables around a command, as far as the lists are fixed."""
-    choices: list[list[tuple[str, str]]] = []
+    choices: list[list[_Binding]] = []
     for block in command.blocks:
-        if block.kind != "for" or not block.head:
-            continue
-        items = _loop_items(script, block.head, block.number)
-        if items:
-            choices.append([(block.head, item) for item in items])
-    if not choices:
-        return [{}]
-    combinations: list[dict[str, str]] = []
-    for combination in product(*choices):
-        combinations.append(dict(combination))
-        if len(combinations) >= _MOST_RUNS:
-            break
-    return combinations
+        if block.kind == "for" and block.head:
+            choices.append([_Binding({block.head: text}, line) for text, line in _items(script, block)])
+        elif block.kind == "while":
+            choices.append(_read_rows(script, block))
+    combinations = [_Binding({}, 0)]
+    for choice in choices:
+        if choice:
+            combinations = [a.joined(b) for a in combinations for b in choice][:_MOST_RUNS]
+    return [_with_reads(script, command, c) for c in combinations]
 
 
-def _loop_items(script: Script, name: str, number: int) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """Values of names in one round of the loops. line: of the list entry it comes from, 0 without one."""
+
+    values: Mapping[str, str]
+    line: int
+
+    def joined(self, other: _Binding) -> _Binding:
+        return _Binding({**self.values, **other.values}, other.line or self.line)
+
+
+def _items(script: Script, block: Block) -> list[tuple[str, int]]:
+    """The entries of a `for` list, those of an array variable too, with their lines."""
+    found: list[tuple[str, int]] = []
     for command in script.commands:
-        if command.blocks and command.blocks[-1].number == number:
-            for assignment in command.assignments:
-                if assignment.name == name and assignment.items is not None:
-                    texts = [script.values.text(w) for w in assignment.items]
-                    return [piece for t in texts if t for piece in t.split()]
-    return []
+        if not command.blocks or command.blocks[-1].number != block.number:
+            continue
+        for assignment in command.assignments:
+            if assignment.name == block.head and assignment.items is not None:
+                for word in assignment.items:
+                    found += _expanded(script, word)
+                return found
+    return found
+
+
+def _expanded(script: Script, word: Word) -> Iterator[tuple[str, int]]:
+    """A list entry; `"${LIST[@]}"` gives the entries of the array, `$LIST` its words."""
+    part = word.parts[0] if len(word.parts) == 1 else None
+    if part is not None and part.kind == "variable":
+        for setting in script.values.by_name.get(part.text, []):
+            for item in setting.items or ():
+                text = script.values.text(item)
+                if text is not None:
+                    yield text, item.line
+            if setting.items is None and setting.default is not None:
+                for piece in (script.values.text(setting.default) or "").split():
+                    yield piece, setting.line
+        return
+    text = script.values.text(word)
+    if text is not None:
+        yield text, word.line
+
+
+def _read_rows(script: Script, block: Block) -> list[_Binding]:
+    """The rounds of `while read -r a b c; do ... done <<EOF`."""
+    reads = [
+        c for c in script.commands if c.name == "read" and c.blocks and c.blocks[-1].number == block.number
+    ]
+    ends = [c for c in script.tree.commands if not c.words and c.line > block.line]
+    heredoc = next((r.heredoc for c in ends for r in c.redirects if r.heredoc is not None), None)
+    if not reads or heredoc is None:
+        return []
+    names = [w.literal or "" for w in reads[0].words[1:] if not w.source.startswith("-")]
+    rows = enumerate(heredoc.text.splitlines(), heredoc.line)
+    return [
+        _Binding(_cut(row, names, _separator(reads[0])), n)
+        for n, row in rows
+        if row.strip() and row.lstrip()[0] != "#"
+    ]
+
+
+def _with_reads(script: Script, command: Command, binding: _Binding) -> _Binding:
+    """The binding with what `read -r a b c <<< "$row"` and `set -- $row` take apart in the same loop."""
+    values = dict(binding.values)
+    for other in script.commands:
+        if (
+            other.line > command.line
+            or other.blocks != command.blocks[: len(other.blocks)]
+            or not other.blocks
+        ):
+            continue
+        row = next((r.target for r in other.redirects if r.operator == "<<<"), None)
+        if other.name == "read" and row is not None:
+            text = _bound(script, row, values)
+            names = [w.literal or "" for w in other.words[1:] if not w.source.startswith("-")]
+            values.update(_cut(text, names, _separator(other)) if text is not None else {})
+        elif other.name == "set" and len(other.words) > 2 and other.words[1].literal == "--":
+            texts = [_bound(script, w, values) for w in other.words[2:]]
+            pieces = [p for t in texts if t is not None for p in t.split()]
+            values.update({str(i): p for i, p in enumerate(pieces, 1)})
+        else:
+            for assignment in other.assignments:
+                if assignment.value is not None and set(assignment.value.names) & values.keys():
+                    text = _bound(script, assignment.value, values)
+                    if text is not None:
+                        values[assignment.name] = text
+    return _Binding(values, binding.line)
+
+
+def _separator(command: Command) -> str | None:
+    """The field separator that `IFS=, read` sets, None for blanks."""
+    for assignment in command.assignments:
+        if assignment.name == "IFS" and assignment.value is not None:
+            return assignment.value.literal or None
+    return None
+
+
+def _cut(row: str, names: list[str], separator: str | None) -> dict[str, str]:
+    """One row taken apart into names, as `read` does it."""
+    pieces = (
+        row.split() if separator is None else [p.strip() for p in re.split(f"[{re.escape(separator)}]", row)]
+    )
+    if len(pieces) > len(names) > 0:
+        pieces[len(names) - 1 :] = [" ".join(pieces[len(names) - 1 :])]
+    return dict(zip(names, pieces))
 
 
 def _arguments(

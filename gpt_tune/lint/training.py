@@ -14,7 +14,15 @@ _DEEPSPEED_FLAGS = (
     "deepspeed-config", "zero-stage", "deepspeed-activation-checkpointing", "no-pipeline-parallel",
     "ds-sequence-parallel-size", "deepspeed",
 )  # fmt: skip
-_MEGATRON_FLAGS = ("tensor-model-parallel-size", "pipeline-model-parallel-size", "num-layers")
+_MEGATRON_FLAGS = ("tensor-model-parallel-size", "pipeline-model-parallel-size")
+_MEGATRON_SCRIPT = re.compile(r"\b(?:pretrain|finetune)_\w+\.py")
+# Variables that scripts keep the model's numbers in, where no flag says them.
+_VARIABLES = {
+    "num-layers": ("NUM_LAYERS", "NLAYERS", "N_LAYERS", "LAYERS"),
+    "hidden-size": ("HIDDEN_SIZE", "NHIDDEN", "HIDDEN", "D_MODEL"),
+    "num-attention-heads": ("NUM_HEADS", "NUM_ATTENTION_HEADS", "NUM_ATTN_HEADS", "NHEADS", "HEADS"),
+    "ffn-hidden-size": ("FFN_HIDDEN_SIZE", "FFN_SIZE", "FFN"),
+}
 # Encoders, encoder-decoders and other families whose parameters are not counted here.
 _OTHER_FAMILIES = re.compile(
     r"(?i)\b(?:pretrain|train|finetune)_?(?:t5|bert|ict|vit|vision|mamba|retro|vlm|clip|realm|biencoder)\w*\.py|"
@@ -107,9 +115,7 @@ def starts_something(document: Document) -> bool:
 
 def trainer_of(flags: Flags) -> str | None:
     """Which trainer a script starts, by the flags it passes."""
-    if not flags.has(*_MEGATRON_FLAGS):
-        return None
-    if not flags.has("micro-batch-size", "global-batch-size", "train-iters", "train-samples", "data-path"):
+    if not flags.has(*_MEGATRON_FLAGS) and not (flags.all and _MEGATRON_SCRIPT.search(flags.script.text)):
         return None
     return MEGATRON_DEEPSPEED if flags.has(*_DEEPSPEED_FLAGS) else MEGATRON_LM
 
@@ -129,11 +135,11 @@ def training_of(document: Document, overrides: dict[str, str] | None = None) -> 
     live = flags.live
     return Training(
         trainer=trainer,
-        layers=number("num-layers"),
-        hidden=number("hidden-size"),
-        heads=number("num-attention-heads"),
+        layers=_shape_number(flags, "num-layers"),
+        hidden=_shape_number(flags, "hidden-size"),
+        heads=_shape_number(flags, "num-attention-heads"),
         kv_heads=kv_heads,
-        ffn=number("ffn-hidden-size"),
+        ffn=_shape_number(flags, "ffn-hidden-size"),
         seq_length=number("seq-length"),
         vocab=number("vocab-size", "padded-vocab-size"),
         tensor_parallel=_degree(flags, "tensor-model-parallel-size"),
@@ -161,13 +167,28 @@ def _degree(flags: Flags, *names: str) -> int | None:
     return flags.number(*names) if flags.has(*names) else 1
 
 
+def _shape_number(flags: Flags, name: str) -> int | None:
+    """A number of the model: the flag's, or where no flag says it, that of a variable with the usual name."""
+    if flags.has(name):
+        return flags.number(name)
+    for variable in _VARIABLES[name]:
+        text = flags.values.variable(variable)
+        if text is not None and re.fullmatch(r"[0-9]{1,7}", text):
+            return int(text)
+    return None
+
+
 def _switched(flags: Flags, name: str) -> bool | None:
     """Whether a switch is passed: None when that depends on a branch that is not worked out."""
     found = flags.live(name)
     if not found:
         return False
     branches = ("if", "else", "case", "while")
-    sure = [f for f in found if all(flags.values.state(b) is True for b in f.blocks if b.kind in branches)]
+    sure = [
+        f
+        for f in found
+        if not f.maybe and all(flags.values.state(b) is True for b in f.blocks if b.kind in branches)
+    ]
     return True if sure else None
 
 

@@ -89,7 +89,9 @@ def _decay(document: Document, project: Project) -> Iterator[Hit]:
             fixed = document.script.values.text(decay.value)
             if fixed is None or not fixed.isdigit() or set(decay.value.names) & set(length.value.names):
                 continue
-            if _from_outside(document, decay_name) or not _from_outside(document, length_name):
+            free = _from_outside(document, length_name)
+            same = length.value.names and document.script.values.text(length.value) == fixed
+            if _from_outside(document, decay_name) or not (free or same):
                 continue
             name = length.value.names[0]
             yield Hit(
@@ -97,6 +99,7 @@ def _decay(document: Document, project: Project) -> Iterator[Hit]:
                 f"--{decay_name} is always {fixed} while --{length_name} follows ${name}: with another {name} the "
                 "learning rate ends too early or too late.",
                 f"Use ${{{name}}} here too.",
+                "warning" if free else "info",
             )
 
 
@@ -118,7 +121,9 @@ def _no_save(document: Document, project: Project) -> Iterator[Hit]:
 
 
 def _skipped_training(document: Document) -> bool:
-    return document.flags.has("skip-train", "eval-only", "exit-on-missing-checkpoint-only")
+    if document.flags.has("skip-train", "eval-only", "exit-on-missing-checkpoint-only", "save-dir"):
+        return True
+    return bool(re.search(r"\b\w*(?:convert|inference|generat|eval|serve|preprocess)\w*\.py", document.text))
 
 
 def _no_interval(document: Document, project: Project) -> Iterator[Hit]:

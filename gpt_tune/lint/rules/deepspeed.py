@@ -118,8 +118,9 @@ def _wrong_stage(document: Document, project: Project) -> Iterator[Hit]:
         if isinstance(wanted, Mapping) and str(wanted.get("device", "none")) not in ("none", "None"):
             yield Hit(
                 _line_of(document, "offload_param"),
-                f"offload_param needs ZeRO-3, not {stage}.",
+                f"offload_param works with ZeRO-3, not {stage}.",
                 "Use stage 3.",
+                "warning",
             )
     if stage == 0:
         wanted = part.get("offload_optimizer")
@@ -129,12 +130,6 @@ def _wrong_stage(document: Document, project: Project) -> Iterator[Hit]:
                 "offload_optimizer needs ZeRO 1 to 3, not 0.",
                 "Use stage 1.",
             )
-    if _part(document, "pipeline") and stage is not None and stage >= 2:
-        yield Hit(
-            _line_of(document, "pipeline"),
-            f"A pipeline section with ZeRO-{stage}: the pipeline engine refuses ZeRO 2 and 3.",
-            "Use ZeRO 0 or 1, or remove the section.",
-        )
 
 
 def _accumulation(document: Document, project: Project) -> Iterator[Hit]:
@@ -165,7 +160,7 @@ def _written_accumulation(document: Document, project: Project) -> Iterator[Hit]
             text = redirect.heredoc.text if redirect.heredoc is not None else ""
             if (
                 "train_batch_size" in text
-                and re.search(r"\"bf16\"", text)
+                and re.search(r"\"bf16\"\s*:\s*\{\s*\"enabled\"\s*:\s*(?:true|\$)", text)
                 and "grad_accum_dtype" not in document.text
             ):
                 if document.script.values.dead(command.blocks) or redirect.heredoc is None:

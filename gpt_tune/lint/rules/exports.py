@@ -18,6 +18,11 @@ from gpt_tune.lint.sweep import passed_settings, runs_of
 _SLURM = "sbatch manual, --export"
 _USAGE = re.compile(r"\b([A-Z][A-Z0-9_]{1,})=\S+(?=[^#]*\b(?:sbatch|bash|sh|srun)\s+\S)")
 _CODE = re.compile(r"`+([^`]*)`+")
+# How far above a table's row its introduction may stand.
+_LINES_BEFORE = 30
+_FROM_OUTSIDE = re.compile(
+    r"(?i)environment|env\.? ?var|overrid|--export|can be set|customi[sz]e|before submitting"
+)
 _NO_VALUE = re.compile(r"(?i)^(?:|-+|–|—|none|unset|empty|required|n/?a|auto.*|\(.*\)|see .*|your .*|<.*>)$")
 
 
@@ -45,20 +50,23 @@ def _overwritten(document: Document, project: Project) -> Iterator[Hit]:
     for readme in project.readmes_of(document):
         for name, where in _documented(readme):
             if name in fixed:
-                reasons.setdefault(name, f"{readme.shown} ({where}) says it can be set")
+                reasons.setdefault(name, f"{readme.shown} ({where}) lists it as a variable to set")
     for comment in document.script.comments:
         for name in _USAGE.findall(comment.text):
             if name in fixed and comment.line < fixed[name].line + 400:
                 reasons.setdefault(name, f"the comment in line {comment.line} sets it from outside")
     for name, values in _handed_over(document, project).items():
         own = document.script.values.text(fixed[name].default) if name in fixed else None
-        other = sorted(v for v in values if v[1] != own)
+        # Handing the name its own value on changes nothing.
+        other = sorted(v for v in values if v[1] != own and not re.fullmatch(rf"\$\{{?{name}\}}?", v[1]))
         if name in fixed and other:
             file, value, line = other[0]
             more = f" and {len(other) - 1} more" if len(other) > 1 else ""
             reasons.setdefault(name, f"{file}:{line} passes {name}={value}{more}")
     for name, reason in reasons.items():
         setting = fixed[name]
+        if _read_before(document, setting):
+            continue
         verb = "export " if setting.how == "export" else ""
         source = setting.word.source if setting.word is not None else ""
         yield Hit(
@@ -66,6 +74,16 @@ def _overwritten(document: Document, project: Project) -> Iterator[Hit]:
             f"{name} is overwritten here, but {reason}: what the caller sets has no effect.",
             f"Keep the caller's value: {verb}{name}=${{{name}:-{source}}}." if source else "",
         )
+
+
+def _read_before(document: Document, setting: Setting) -> bool:
+    """Whether the script uses the caller's value before it gives the name its own."""
+    for command in document.script.tree.commands:
+        if command.line >= setting.line:
+            return False
+        if command.name not in ("echo", "printf") and any(setting.name in w.names for w in words_of(command)):
+            return True
+    return False
 
 
 def _handed_over(document: Document, project: Project) -> dict[str, set[tuple[str, str, int]]]:
@@ -82,9 +100,15 @@ def _handed_over(document: Document, project: Project) -> dict[str, set[tuple[st
 
 
 def _documented(readme: Document) -> Iterator[tuple[str, str]]:
-    """Variables that a README's tables give a default for."""
+    """Variables that a README lists with defaults where it speaks of setting them from outside."""
     for name, _, line in _defaults(readme):
-        yield name, f"line {line}"
+        before = "\n".join(readme.lines[max(0, line - _LINES_BEFORE) : line])
+        if re.search(r"(?i)\bedit\b[^.\n]{0,60}(?:script|file|\.sh|\.sbatch)", before):
+            continue
+        if _FROM_OUTSIDE.search(before) or re.search(
+            rf"(?:ALL,|--export=|\b){name}=\S+[^\n]*(?:sbatch|\.sbatch|,)", readme.text
+        ):
+            yield name, f"line {line}"
 
 
 def _defaults(readme: Document) -> Iterator[tuple[str, str, int]]:

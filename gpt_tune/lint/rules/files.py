@@ -49,6 +49,8 @@ def _written(script: Script) -> Iterator[Written]:
                 yield _one(script, redirect.target, command)
         if command.name == "tee" and len(command.words) > 1 and not command.words[1].source.startswith("-"):
             yield _one(script, command.words[1], command)
+        if command.name in ("cp", "mv", "install") and len(command.words) == 3:
+            yield _one(script, command.words[2], command)
 
 
 def _one(script: Script, word: Word, command: Command) -> Written:
@@ -104,7 +106,7 @@ def _shared(document: Document, project: Project) -> Iterator[Hit]:
         for written in _written(script):
             if (
                 written.path in seen
-                or written.path.startswith("/tmp/")
+                or written.path.startswith(("/tmp/", "~/.", "${HOME}/."))
                 or not _INTERESTING.search(written.path)
             ):
                 continue
@@ -166,9 +168,9 @@ def _names(script: Script, command: Command, written: Written) -> bool:
 
 def _is_used(script: Script, written: Written) -> bool:
     for command in script.commands:
-        if command.name in _READS_NOTHING:
-            continue
-        for word in words_of(command):
+        # `echo $F` and `export F` read nothing, `export CMD="... $F"` does.
+        quiet = command.name in _READS_NOTHING
+        for word in (a.value for a in command.assignments if a.value) if quiet else words_of(command):
             if word is written.word:
                 continue
             own = any(a.value is word and a.name == written.variable for a in command.assignments)

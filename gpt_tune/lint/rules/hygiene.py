@@ -25,13 +25,12 @@ _ALL = (
     kinds.MARKDOWN,
 )
 _SYNTAX_SECONDS = 10
-_PATH_COMMANDS = frozenset(
-    {"cd", "rm", "mv", "cp", "mkdir", "source", ".", "ln", "rmdir", "chmod", "chown", "tar"}
-)
+_PATH_COMMANDS = frozenset({"cd", "rm", "mv", "cp", "ln", "rmdir", "tar"})
 _LAUNCHERS = frozenset(
     {"srun", "mpirun", "mpiexec", "torchrun", "deepspeed", "accelerate", "python", "python3"}
 )
 _REPORTS = frozenset({"echo", "printf", "date", "set", "true", ":", "wait", "rm", "sleep"})
+_PLACEHOLDER = re.compile(r"(?m)^[^#\n]*?(?:[=\s:])[\"']?(<[A-Za-z][^<>\n=]{1,80}>|\([eE]\.g\.,? [^)\n]*\))")
 _LICENSE = re.compile(r"SPDX-License-Identifier|Copyright (?:\(c\) )?\w")
 
 
@@ -120,6 +119,15 @@ def _syntax(document: Document, project: Project) -> Iterator[Hit]:
     except (OSError, subprocess.TimeoutExpired):
         return
     if done.returncode == 0:
+        return
+    place = _PLACEHOLDER.search(document.text)
+    if place is not None:
+        yield Hit(
+            document.line_at(place.start(1)),
+            f"A placeholder is still there: {place.group(1)[:60]}; bash takes it for a redirection and stops.",
+            "Put the value in.",
+            "warning",
+        )
         return
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()
     first = next((x for x in said if "line" in x), said[0] if said else "bash refuses it")

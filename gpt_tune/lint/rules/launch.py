@@ -58,6 +58,9 @@ def _holds(word: Word, command: Command) -> bool:
 def _random_port(document: Document, project: Project) -> Iterator[Hit]:
     seen: set[int] = set()
     for script in document.scripts:
+        # Outside of a scheduler a random port is the best there is.
+        if not script.is_batch and "SLURM" not in script.text and not any(script.calls("srun")):
+            continue
         for command in script.commands:
             for assignment in command.assignments:
                 if (

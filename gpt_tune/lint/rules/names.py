@@ -20,7 +20,7 @@ _ALIKE = 0.84
 # Providers whose whole set of variables is known; other FI_ names may be anybody's.
 _PROVIDERS = ("FI_EFA_", "FI_CXI_", "FI_OPX_", "FI_PSM3_", "FI_VERBS_", "FI_TCP_", "FI_UCX_", "FI_SHM_")
 _WELL_KNOWN = (
-    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VISIBLE_DEVICES",
     "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "LD_LIBRARY_PATH", "PYTHONPATH",
     "TOKENIZERS_PARALLELISM", "TORCH_CUDA_ARCH_LIST", "TORCH_DISTRIBUTED_DEBUG", "PYTHONUNBUFFERED",
     "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE",
@@ -71,7 +71,8 @@ def _unknown(document: Document, project: Project) -> Iterator[Hit]:
             yield Hit(setting.line, message, f"Write {close}, or remove it.")
         else:
             hint = f" The nearest it reads is {close}." if close else ""
-            yield Hit(setting.line, message, f"Remove it.{hint}", "warning")
+            message = f"{library.words} reads no variable {setting.name}; unless a plugin does, setting it has no effect."
+            yield Hit(setting.line, message, f"Remove it.{hint}", "info")
 
 
 def _misspelt(document: Document, project: Project) -> Iterator[Hit]:
@@ -104,7 +105,10 @@ def _replaced(document: Document, project: Project) -> Iterator[Hit]:
         )
         if entry.safe and entry.works and plain and not _own_use(document, entry.old):
             edits = (Edit(setting.start, end, entry.new),)
-        yield Hit(setting.line, message, f"Use {entry.new}.", None if entry.works else "error", edits)
+        if not entry.works and not entry.safe:
+            message = f"{entry.old} is read no more ({entry.since}), so setting it has no effect."
+        severity = "error" if not entry.works and entry.safe else None
+        yield Hit(setting.line, message, f"Use {entry.new}.", "error" if severity else None, edits)
 
 
 def _not_exported(document: Document, project: Project) -> Iterator[Hit]:

@@ -19,7 +19,7 @@ _SIZES = frozenset(
     | {"NCCL_P2P_PCI_CHUNKSIZE", "NCCL_NVLS_CHUNKSIZE", "NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE"}
 )
 _OBSOLETE = {
-    "FI_EFA_FORK_SAFE": "libfabric 1.13 and newer handle fork() themselves",
+    "FI_EFA_FORK_SAFE": "kernels from 5.15 on handle fork() with RDMA themselves",
     "FI_EFA_USE_DEVICE_RDMA": "libfabric 1.18 with aws-ofi-nccl 1.7 finds out by itself",
     "FI_EFA_ENABLE_SHM_TRANSFER": "NCCL does not send inside a node through libfabric",
     "NCCL_SOCKET_NTHREADS": "it tunes TCP sockets, which EFA replaces",
@@ -146,7 +146,8 @@ def _debug_level(document: Document, project: Project) -> Iterator[Hit]:
 
 def _debug_unset(document: Document, project: Project) -> Iterator[Hit]:
     tunes = [s for s in document.settings if s.name.startswith(("NCCL_", "FI_")) and s.exported]
-    if any(s.name == "NCCL_DEBUG" for s in document.settings) or not tunes:
+    beside = [d for d in project.near(document, SHELL, DOCKER) if d.folder == document.folder]
+    if not tunes or any(s.name.endswith("NCCL_DEBUG") for d in (document, *beside) for s in d.settings):
         return
     for script in document.batch_scripts():
         if script.whole and any(script.calls("srun", "mpirun", "torchrun")):

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from gpt_tune.lint import kinds
 from gpt_tune.lint.documents import Document
 from gpt_tune.lint.finding import Hit, Rule
-from gpt_tune.lint.formula import SAMPLE, formulas
+from gpt_tune.lint.formula import SAMPLE, Formula, formulas
 from gpt_tune.lint.project import Project
 from gpt_tune.lint.rules.slurm import long_name
+from gpt_tune.lint.training import trainer_of
 
 _NARAYANAN = "Narayanan et al., arXiv 2104.04473, equation 3; gpt_tune.models.flops"
 # 72 with the backward pass, 96 with full recompute; a share of attention, causal or not, moves it a little.
@@ -27,27 +28,48 @@ _SHAPE = {"hidden_size", "hidden", "num_layers", "layers", "num_heads", "num_att
 def _flops(document: Document, project: Project) -> Iterator[Hit]:
     if document.python is None:
         return
-    seen: set[int] = set()
+    trains = re.search(r"(?i)train|iteration|\bloss\b", document.text)
     for formula in formulas(document.python):
-        tokens = SAMPLE["batch"] if "batch" in formula.used else 1.0
-        h, n, s = SAMPLE["hidden"], SAMPLE["layers"], SAMPLE["seq"]
-        vocab = SAMPLE["vocab"] / (12 * n * h) if "vocab" in formula.used else 0.0
-        right = 72 * tokens * s * n * h * h * (1 + s / (6 * h) + vocab)
-        ratio = formula.value / right
-        # Units (TFLOPS, milliseconds) are powers of a thousand.
-        ratio /= 1000.0 ** round(math.log(ratio, 1000))
-        if ratio < 1 / 32:
-            ratio *= 1000
-        if not 1 / 32 <= ratio <= 32 or _LOW <= ratio <= _HIGH or formula.line in seen or formula.value < 1:
+        short = "layers" not in formula.used
+        if short and not trains:
+            continue  # 2 FLOPs a parameter and token are right for inference
+        ratio = _units(formula.value / (_short_reference(formula) if short else _reference(formula)))
+        if not 1 / 32 <= ratio <= 32 or _LOW <= ratio <= _HIGH:
             continue
-        seen.add(formula.line)
         times = f"{1 / ratio:.1f} times too low" if ratio < 1 else f"{ratio:.1f} times too high"
+        if short:
+            yield Hit(
+                formula.line,
+                f"This FLOPs formula is {times}: training takes 6 FLOPs a parameter and token (8 with full recompute), "
+                f"here it is {6 * ratio:.3g}.",
+                "Use 6 * parameters * tokens.",
+            )
+            continue
         yield Hit(
             formula.line,
             f"This FLOPs formula is {times}: forward and backward of a GPT layer are 72 x batch x sequence x hidden^2 "
             f"(96 with full recompute); here the factor amounts to {72 * ratio:.3g}.",
-            "Use 72 * B * s * L * h**2 * (1 + s / (6 * h) + V / (12 * h * L)); with full recompute 96 and V / (16 * h * L).",
+            "Use 72 * B * s * L * h**2 * (1 + s / (6 * h) + V / (12 * h * L)), or with full recompute 96 and "
+            "V / (16 * h * L).",
         )
+
+
+def _reference(formula: Formula) -> float:
+    """What the formula should give for the sample numbers, without recompute."""
+    h, n, s = SAMPLE["hidden"], SAMPLE["layers"], SAMPLE["seq"]
+    batch = SAMPLE["batch"] if "batch" in formula.used else 1.0
+    vocabulary = SAMPLE["vocab"] / (12 * n * h) if "vocab" in formula.used else 0.0
+    return 72 * batch * s * n * h * h * (1 + s / (6 * h) + vocabulary)
+
+
+def _short_reference(formula: Formula) -> float:
+    tokens = SAMPLE["tokens"] if "tokens" in formula.used else SAMPLE["batch"] * SAMPLE["seq"]
+    return 6 * SAMPLE["parameters"] * tokens
+
+
+def _units(ratio: float) -> float:
+    """The ratio without its powers of a thousand, which are units: TFLOPS, milliseconds."""
+    return float(ratio / 1000.0 ** round(math.log(ratio, 1000)))
 
 
 def _fixed_shape(document: Document, project: Project) -> Iterator[Hit]:
@@ -250,6 +272,21 @@ def _log_name(document: Document, project: Project) -> Iterator[Hit]:
         return
 
 
+def _shell_misses_nan(document: Document, project: Project) -> Iterator[Hit]:
+    for script in document.scripts:
+        if re.search(r"nan iter|skipped iter", script.text):
+            continue
+        for command in script.calls("grep", "egrep", "awk", "sed"):
+            if any("lm loss" in w.source for w in command.words):
+                yield Hit(
+                    command.line,
+                    "Steps are read by their lm loss, which Megatron leaves out when it is NaN; the counts of NaN and "
+                    "skipped iterations are not read.",
+                    "Read 'number of nan iterations' too.",
+                )
+                return
+
+
 def _name_prefix(node: ast.AST) -> str | None:
     """The fixed start of an f-string that names a job's log: f"sweep_{name}_{id}.out"."""
     if not isinstance(node, ast.JoinedStr) or len(node.values) < 3:
@@ -265,7 +302,9 @@ def _name_prefix(node: ast.AST) -> str | None:
 
 def _job_names(document: Document, project: Project) -> Iterator[str]:
     """Names that jobs near a parse script get: by directive, or by what a submitting command says."""
-    for other in project.near(document, kinds.SHELL):
+    scripts = project.near(document, kinds.SHELL)
+    training = [d for d in scripts if trainer_of(d.flags) is not None]
+    for other in training or scripts:
         directive = next((d for d in other.script.directives if long_name(d) == "job-name"), None)
         if directive is None:
             continue
@@ -295,6 +334,11 @@ RULES = (
     Rule(
         "nan-steps-missed", "warning", _PYTHON, _misses_nan, "A diverged run looks like a short healthy one.",
         "Read the counters.", "Megatron-DeepSpeed megatron/training.py: the loss is printed when its average is above 0",
+    ),
+    Rule(
+        "nan-steps-missed", "info", (kinds.SHELL, kinds.MAKE), _shell_misses_nan,
+        "A diverged run looks like a short healthy one.", "Read the counters.",
+        "Megatron-DeepSpeed megatron/training.py",
     ),
     Rule(
         "log-name", "warning", _PYTHON, _log_name, "Results are taken from another job's log, or from none.",

@@ -25,7 +25,10 @@ _HOME = re.compile(
 _GENERIC_HOMES = frozenset(
     {"/home/user", "/home/username", "/home/you", "/home/me", "/Users/username", "/home/slurm"}
 )
-_BUCKET = re.compile(r"\b(?:s3|gs)://([a-z0-9][a-z0-9.-]{2,62})(?![\w$}{<-])")
+_BUCKET = re.compile(r"\b(?:s3|gs)://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?![\w$}{<.-])")
+_BUCKET_VARIABLE = re.compile(
+    r"(?i)\b\w*BUCKET\w*=[\"']?(?:\$\{\w+:-)?([a-z0-9][a-z0-9.-]{4,61}[a-z0-9])(?![\w$}{<.-])"
+)
 _PUBLIC_BUCKETS = re.compile(
     r"^(?:models\.huggingface\.co|aws-|amazon|sagemaker-|ec2-|efa-|commoncrawl|fast-ai|openneuro|gcp-|jax-|nvidia-|"
     r"pytorch|deepspeed|my-|mybucket|bucket|your|example|some-|test-bucket|allenai|mlcommons|t5-data)"
@@ -56,7 +59,7 @@ _SECRETS = (
 
 def _directives(rule: str, words: str) -> Rule:
     def check(document: Document, project: Project) -> Iterator[Hit]:
-        for script in document.scripts:
+        for script in document.scripts if not document.rendered else ():
             for directive in script.directives:
                 name = long_name(directive)
                 if _SITE_OPTIONS.get(name) == rule and not _PLACEHOLDER.search(directive.value):
@@ -101,28 +104,19 @@ def _code_lines(document: Document) -> Iterator[tuple[int, str]]:
 
 
 def _bucket(document: Document, project: Project) -> Iterator[Hit]:
+    patterns = (_BUCKET,) if document.kind == kinds.PYTHON else (_BUCKET, _BUCKET_VARIABLE)
     seen: set[str] = set()
     for number, line in _code_lines(document):
-        for match in _BUCKET.finditer(line):
+        for match in (m for p in patterns for m in p.finditer(line)):
             name = match.group(1)
-            if name not in seen and not _PUBLIC_BUCKETS.match(name) and not _PLACEHOLDER.search(name):
-                seen.add(name)
-                yield Hit(
-                    number,
-                    f"The bucket {name} is fixed in the file.",
-                    "Take it from a variable without a default.",
-                )
-        for match in re.finditer(
-            r"(?i)\b\w*BUCKET\w*=[\"']?(?:\$\{\w+:-)?([a-z0-9][a-z0-9.-]{5,62})\b", line
-        ):
-            name = match.group(1)
-            if name not in seen and not _PUBLIC_BUCKETS.match(name) and not _PLACEHOLDER.search(name):
-                seen.add(name)
-                yield Hit(
-                    number,
-                    f"The bucket {name} is fixed in the file.",
-                    "Take it from a variable without a default.",
-                )
+            if name in seen or _PUBLIC_BUCKETS.match(name) or _PLACEHOLDER.search(name):
+                continue
+            seen.add(name)
+            yield Hit(
+                number,
+                f"The bucket {name} is fixed in the file.",
+                "Take it from a variable without a default.",
+            )
 
 
 def _account(document: Document, project: Project) -> Iterator[Hit]:

@@ -47,26 +47,29 @@ _README_NUMBERS = {
 
 def _size(document: Document, project: Project) -> Iterator[Hit]:
     training = training_of(document)
-    shape = training.shape() if training.plain_gpt and training.trainer else None
+    shape = training.shape() if training.plain_gpt else None
     if shape is None or shape.layers < _FEWEST_LAYERS or _TRIAL.search(document.path.stem):
         return
     known = training.vocab is not None or document.flags.has("merge-file")
-    yield from _judge(shape, list(_script_labels(document)), known)
+    yield from _judge(shape, _script_labels(document), known)
 
 
-def _script_labels(document: Document) -> Iterator[tuple[float, str, int]]:
-    """Sizes that a script calls its model: in its name, the job's name, and comments about the model."""
-    for value, text in _sizes(document.path.stem, _IN_NAMES):
-        yield value, text, document.flags.line("num-layers", "hidden-size")
-    for name in ("job-name", "J"):
-        directive = document.script.directive(name)
-        if directive is not None:
-            for value, text in _sizes(directive.value, _IN_NAMES):
-                yield value, text, directive.line
+def _script_labels(document: Document) -> list[tuple[float, str, int]]:
+    """Sizes that a script calls its model: in its own name or its job's, else in comments that agree."""
+    found = [
+        (v, x, document.flags.line("num-layers", "hidden-size"))
+        for v, x in _sizes(document.path.stem, _IN_NAMES)
+    ]
+    for directive in document.script.directives:
+        if directive.name in ("job-name", "J"):
+            found += [(v, x, directive.line) for v, x in _sizes(directive.value, _IN_NAMES)]
+    said: list[tuple[float, str, int]] = []
     for comment in document.script.comments:
-        if _MODEL_WORDS.search(comment.text) and not _NOT_A_SIZE.search(comment.text):
-            for value, text in _sizes(comment.text, _LABEL):
-                yield value, text, comment.line
+        if comment.alone and _MODEL_WORDS.search(comment.text) and not _NOT_A_SIZE.search(comment.text):
+            said += [(v, x, comment.line) for v, x in _sizes(comment.text, _LABEL)]
+    # Comments that name several sizes offer a choice.
+    agree = len({round(math.log(v), 1) for v, _, _ in said}) == 1
+    return found + said if agree or not said else found
 
 
 def _sizes(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[float, str]]:

@@ -236,7 +236,7 @@ def _exclusive(a: Command, b: Command) -> bool:
 
 def _short_time(document: Document, project: Project) -> Iterator[Hit]:
     for script in document.batch_scripts():
-        if not any(_has_auto_resume(c, script) for c in script.commands):
+        if document.rendered or not any(_has_auto_resume(c, script) for c in script.commands):
             continue
         directive = next((d for d in script.directives if long_name(d) == "time"), None)
         minutes = _minutes(directive.value) if directive is not None else None
@@ -303,7 +303,7 @@ def _precedence(document: Document, project: Project) -> Iterator[Hit]:
         texts = document.markdown.prose
     else:
         texts = [(c.line, c.text) for s in document.scripts for c in s.comments]
-    for line, text in texts:
+    for line, text in _paragraphs(texts):
         match = _WRONG_ORDER.search(text)
         if match is not None and not re.search(r"(?i)\b(?:not|never|cannot|doesn't|won't)\b", match.group()):
             yield Hit(
@@ -311,6 +311,18 @@ def _precedence(document: Document, project: Project) -> Iterator[Hit]:
                 "It is the other way round: sbatch's command line beats SBATCH_* variables, which beat #SBATCH lines.",
                 "Correct the sentence.",
             )
+
+
+def _paragraphs(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines that follow each other as one text, since a sentence may go over two."""
+    start, taken, last = 0, [""], -1
+    for number, line in [*lines, (-10, "")]:
+        if number != last + 1 or not line.strip():
+            if any(taken):
+                yield start, " ".join(x.strip() for x in taken)
+            start, taken = number, []
+        taken.append(line)
+        last = number
 
 
 _SHELLS = (kinds.SHELL, kinds.MAKE, kinds.MARKDOWN)

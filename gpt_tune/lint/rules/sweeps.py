@@ -50,7 +50,7 @@ def _changed(run: Run, baseline: Run, batch: str) -> list[str]:
 def _unnamed(document: Document, project: Project) -> Iterator[Hit]:
     """Several runs of one script whose jobs, and so whose logs, all have the same name."""
     for target, runs in runs_from(document, project):
-        if len({tuple(sorted(r.given.items())) for r in runs}) < _FEWEST:
+        if not target.script.is_batch or len({tuple(sorted(r.given.items())) for r in runs}) < _FEWEST:
             continue
         if (
             re.search(r"--job-name|\s-J[ =\"']", document.text)

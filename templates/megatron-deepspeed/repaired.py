@@ -6,7 +6,8 @@ The job starts the trainer through this file only when its layout meets one of t
 1. Rotary positions: the pipeline engine stops, because their cosines and sines are a list, which has no
    `.to(device)`; without that engine they are taken for angles, so that queries and keys turn wrongly.
 2. Grouped-query attention: queries, keys and values are cut as thirds of a tensor that is not made of thirds.
-3. Attention without flash at a micro batch above 1: `.view()` of a tensor that is not contiguous.
+3. Attention without flash at a micro batch above 1, or with one key-value head on a GPU: `.view()` of a tensor
+   that is not contiguous.
 4. The fused softmax is always built for compute capability 7.0 too, which the compiler of CUDA 13 refuses.
 Nothing in the checkout is changed.
 """
@@ -94,7 +95,12 @@ def mend_attention(transformer):
             lambda _module, _inputs, output: (Cut(output[0], sizes), *output[1:])
         )
 
+    def repeat(_self, states, times):
+        """Each key-value head once for each of its queries, in memory of its own."""
+        return states.repeat_interleave(times, dim=2) if times > 1 else states
+
     attention.__init__ = initialise
+    attention.repeat_kv = repeat
 
 
 def mend_kernels(extension, capability):

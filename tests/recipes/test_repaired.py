@@ -135,3 +135,21 @@ def test_rotary_turns_by_position_times_frequency(repaired: Any) -> None:
             after = before * angle
             assert torch.allclose(turned[position, ..., i], after.real, atol=1e-6)
             assert torch.allclose(turned[position, ..., i + 4], after.imag, atol=1e-6)
+
+
+def test_one_key_value_head_is_repeated_into_memory_of_its_own(repaired: Any) -> None:
+    """The trainer's own way repeats a single head without copying it, and its attention cannot reshape that."""
+
+    class States:
+        def repeat_interleave(self, times: int, dim: int) -> str:
+            return f"{times} copies along {dim}"
+
+    class ParallelAttention:
+        def __init__(self) -> None:
+            self.query_key_value = None
+
+    repaired.mend_attention(types.SimpleNamespace(ParallelAttention=ParallelAttention))
+    states = States()
+    attention: Any = ParallelAttention()
+    assert attention.repeat_kv(states, 4) == "4 copies along 2"
+    assert attention.repeat_kv(states, 1) is states

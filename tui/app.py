@@ -39,6 +39,7 @@ _SCREENS = {
     "runs": ("tui.screens.runs", "Runs"),
     "profiles": ("tui.screens.profiles", "Profiles"),
     "clusters": ("tui.screens.clusters", "Clusters"),
+    "doctor": ("tui.screens.doctor", "Doctor"),
 }
 
 RESIZE_SECONDS = 1.0  # how late a lost change of size is noticed

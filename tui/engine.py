@@ -34,6 +34,7 @@ class Engine:
         "clusters": "gpt_tune.clusters",
         "profiles": "gpt_tune.profiles.store",
         "records": "gpt_tune.workflows.records",
+        "doctor": "gpt_tune.workflows.doctor",
         "resubmit": "gpt_tune.workflows.resubmit",
     }
 

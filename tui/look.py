@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """fresh: a new draft. last: the unfinished one, or the last run's. words: by menu line."""
+    """fresh: a new draft. last: the unfinished one, or the last run's. words: by menu line.
+    stale: there are live runs, whose states are only what was last heard."""
 
     fresh: Draft
     last: Draft | None
     words: dict[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
+    stale: bool = False
 
 
 def look(engine: Engine, unfinished: Draft | None) -> Found:
@@ -44,15 +46,15 @@ def look(engine: Engine, unfinished: Draft | None) -> Found:
         last = _again(engine, runs[0])
         words["last"] = f"with the choices of {runs[0].name}, {ago(runs[0].created_at)}"
     if runs:
-        words["runs"] = _run_words(runs)
-    return Found(fresh, last, words, _here(fresh))
+        words["runs"] = run_words(runs)
+    return Found(fresh, last, words, _here(fresh), any(r.active for r in runs))
 
 
 def _loaded(engine: Engine, draft: Draft) -> Draft:
     """The draft with its cluster looked at, so that the first step need not wait; as it was if that fails."""
     name = engine.choices.needs_cluster(draft)
     try:
-        return engine.choices.load_cluster(draft, name) if name else draft  # type: ignore[no-any-return]
+        return engine.choices.load_cluster(draft, name) if name else draft
     except UserError:
         return draft  # the cluster step asks again, and says what is wrong
 
@@ -68,7 +70,8 @@ def _draft_words(engine: Engine, draft: Draft) -> str:
     return "unfinished: " + ", ".join(words for _, words in engine.choices.summary(draft).parts[:3])
 
 
-def _run_words(runs: Sequence[RunRecord]) -> str:
+def run_words(runs: Sequence[RunRecord]) -> str:
+    """How many live, which, how many ended."""
     live = [r for r in runs if r.active]
     ended = plural(len(runs) - len(live), "ended", "ended")
     if not live:

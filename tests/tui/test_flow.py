@@ -196,3 +196,16 @@ async def test_a_new_size_arrives_even_when_the_timer_for_it_was_dropped(home: P
         app._resize_timer = app.set_timer(3600, lambda: None)
         await pilot.resize_terminal(120, 36)
         await until(pilot, lambda: app.screen.size == (120, 36), "the new size")
+
+
+async def test_the_check_lists_what_is_missing_and_one_next_step(home: Path) -> None:
+    app = GptTune()
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await driver.ready()
+        await driver.press("end", "enter")
+        await driver.reach("Doctor")
+        await driver.see("Next  ")
+        await driver.see("ok")
+        await driver.press("down", "escape")
+        await driver.reach("Home")

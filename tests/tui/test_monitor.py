@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpt_tune.diagnosis.types import Diagnosis
+from gpt_tune.errors import UserError
 from gpt_tune.workflows.watch import Hang, LogLine, WatchUpdate
 from tests.tui.conftest import until
 from tests.tui.fakes import BROKEN, PREDICTION, FakeEngine, FakeWatch, healthy, run
@@ -89,6 +90,24 @@ async def test_e_without_an_error_says_so() -> None:
         await driver.see("iteration 199")
         await driver.press("e")
         await driver.see("No error found")
+
+
+@pytest.mark.parametrize(
+    "error", [UserError("The log folder is gone.", "Ask why."), OSError("stale file handle")]
+)
+async def test_a_log_that_cannot_be_followed_stays_said(error: Exception) -> None:
+    class Broken(FakeWatch):
+        def poll(self) -> WatchUpdate:
+            raise error
+
+    app = monitor(Broken(healthy()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.see(str(error).split(".")[0])
+        await driver.see("RUNNING")
+        await driver.press("escape")
+        await driver.reach("Home")
 
 
 async def test_a_hang_is_said() -> None:

@@ -18,6 +18,7 @@ from tui.widgets.rows import Row, RowList
 if TYPE_CHECKING:
     from gpt_tune.errors import UserError
     from tui.look import Found
+    from tui.poller import Answer
 
 MENU = (
     ("new", "New run", "plan, check and submit a training job"),
@@ -25,6 +26,7 @@ MENU = (
     ("runs", "Runs", "what runs now, and what has run"),
     ("profiles", "Profiles", "saved and ready-made sets of choices"),
     ("clusters", "Clusters", "partitions, nodes and GPUs"),
+    ("doctor", "Check", "what this machine and its cluster are missing, if anything"),
 )
 
 
@@ -74,9 +76,19 @@ class Home(Tasks, Page):
         self._found = found
         self.query_one("#menu", RowList).show_rows(menu_rows(found.words))
         self.query_one("#found", Lines).show(found.lines)
+        if found.stale:  # the ledger's last word on live runs may be old: ask once
+            engine = self.tune.engine
+            self.run_task("states", lambda: engine.ask_jobs([], False), self._asked, lambda _: None)
         if self._wanted:
             wanted, self._wanted = self._wanted, ""
             self.action_menu(wanted)
+
+    def _asked(self, answer: Answer) -> None:
+        from tui.look import run_words
+
+        if self._found is not None:
+            words = {**self._found.words, "runs": run_words(answer.records)}
+            self.query_one("#menu", RowList).show_rows(menu_rows(words))
 
     def task_failed(self, error: UserError) -> None:
         self._wanted = ""
@@ -89,7 +101,7 @@ class Home(Tasks, Page):
 
     def action_menu(self, what: str) -> None:
         """Open what was chosen; before the look around has ended, as soon as it has."""
-        if what in ("runs", "profiles", "clusters"):
+        if what in ("runs", "profiles", "clusters", "doctor"):
             self.tune.open(what)
         elif self._found is None:
             self._wanted = what

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,7 +16,7 @@ from textual.worker import get_current_worker
 
 from gpt_tune.errors import UserError
 from tui.poller import newest
-from tui.scene import CHARTS, Camera, Scene, Shot, take
+from tui.scene import CHARTS, Camera, Scene, Shot, first_scene, take
 from tui.screens.base import Page, trail
 from tui.tasks import Tasks
 from tui.widgets.chart import Chart
@@ -71,7 +71,7 @@ class Monitor(Tasks, Page):
     def __init__(self, record: RunRecord) -> None:
         super().__init__()
         self.record = record
-        self.scene = Scene(state=record.state)
+        self.scene = first_scene(record)
         self._reason = ""
         self._stop = Event()
         self._redraw = True
@@ -107,14 +107,17 @@ class Monitor(Tasks, Page):
 
     @work(thread=True, exclusive=True, group="follow", name="follow", exit_on_error=False)
     def _follow(self) -> None:
-        """Poll the files until the screen goes; one message a poll, none when nothing changed."""
-        worker = get_current_worker()
+        """In a thread until the screen goes."""
         try:
-            status_of = self.tune.engine.records.status_of
-            watch = self.tune.engine.watch_of(self.record, lambda: status_of(self.record))
+            self._poll_files()
         except UserError as error:
             self.post_message(FollowFailed(error))
-            return
+
+    def _poll_files(self) -> None:
+        """Poll; one message a poll, none when nothing changed."""
+        worker = get_current_worker()
+        status_of = self.tune.engine.records.status_of
+        watch = self.tune.engine.watch_of(self.record, lambda: status_of(self.record))
         before: Scene | None = None
         camera = Camera()
         record = self.record
@@ -155,7 +158,9 @@ class Monitor(Tasks, Page):
             self.record = record
 
     def task_failed(self, error: UserError) -> None:
-        self.notify(str(error), severity="error", markup=False, timeout=10)
+        """The log cannot be followed: that stays on the screen, because nothing else will come."""
+        self.scene = replace(self.scene, note=[("! ", "bad"), (str(error), "bad")])
+        self.show_scene()
 
     # --- showing
 

@@ -227,6 +227,18 @@ def test_export_turns_the_last_checkpoint_back(tmp_path: Path, weights: Path) ->
     assert found["--save"] == [f"{job.run_dir}/export"]
 
 
+def test_the_users_own_arguments_reach_both_programs(tmp_path: Path, weights: Path) -> None:
+    """Some change the shape of tensors, so that weights converted without them cannot be loaded."""
+    spec = llama_job(tmp_path / "run", weights, fix=LAYOUT)
+    words = ("--make-vocab-size-divisible-by", "64")
+    trainer = dataclasses.replace(spec.profile.trainer, extra_arguments=words)
+    job = Job(dataclasses.replace(spec, profile=dataclasses.replace(spec.profile, trainer=trainer)), tmp_path)
+    job.converted(4, 2)
+    assert flags(programs(job.start())["convert.py"][3:])[words[0]] == ["64"]
+    job.converted(4, 2, complete=f"{weights} tp4 pp2")
+    assert flags(programs(job.start())["finetune_llama.py"])[words[0]] == ["64"]
+
+
 def test_an_older_trainer_runs_as_it_is(seed: Job) -> None:
     (seed.checkout / "megatron/model/transformer.py").write_text("self.split_tensor(x)")
     started = seed.start().ranks["0"][0].arguments

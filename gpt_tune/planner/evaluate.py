@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -49,6 +49,11 @@ class Evaluator:
         unknown = found.oom_probability is None
         return (np.zeros(len(batch)) if unknown else np.asarray(found.oom_probability)), found.device_gib
 
+    def memory_share(self, device_gib: Floats) -> Floats:
+        """Device memory as a share of the GPU's; 0 where that is unknown."""
+        limit = memory.limit_gib(self.request.node)
+        return np.zeros(len(device_gib)) if limit is None else np.asarray(device_gib / limit)
+
     def seconds(self, batch: LayoutBatch) -> Floats:
         """Step time of each layout."""
         r = self.request
@@ -75,4 +80,9 @@ class Evaluator:
         batch = LayoutBatch.of(layouts)
         if is_finetune(r.trainer):
             return finetune_time.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length)
-        return timing.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
+        steps = timing.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
+        # The hardware catalogue states no fp32 peak, so there is nothing to be a share of.
+        return [
+            replace(step, mfu=None, hfu=None) if x.precision == "fp32" else step
+            for x, step in zip(layouts, steps)
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -119,6 +120,14 @@ def _with_block(batch: LayoutBatch, layers_per_chunk: Ints) -> LayoutBatch:
         recompute_method=np.full_like(layers_per_chunk, METHODS.index("block")),
         recompute_layers=layers_per_chunk * batch.virtual_pipeline,
     )
+
+
+def together(parts: Sequence[Judged]) -> Judged:
+    """Candidates of several requests as one."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = _both(whole, part)
+    return whole
 
 
 def _both(a: Judged, b: Judged) -> Judged:

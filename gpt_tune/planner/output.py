@@ -16,16 +16,31 @@ def plan_json(request: PlanRequest, result: SearchResult) -> dict[str, Any]:
     return {
         "schema": "gpt-tune/plan/1",
         "model": model_json(request, best),
-        "gpus": request.gpus,
+        "gpus": result.gpus or request.gpus,
+        "objective": {
+            "name": request.objective,
+            "target_seconds": request.target_seconds,
+            "within": request.within if request.objective == "headroom" else None,
+            "gpus_available": request.gpus,
+            "tried": [as_json(tried) for tried in result.tried],
+        },
         "gpu": request.node.gpu.id,
         "node": request.node.id,
-        "global_batch_size": normalised(request).global_batch_size,
+        "global_batch_size": _batch_size(request, result),
+        "global_batch_sizes": list(request.global_batch_sizes),
         "searched": result.searched,
         "seconds": result.seconds,
         "plans": [plan.to_json() for plan in result.plans],
         "rejected": [miss.to_json() for miss in result.rejected],
         "rejected_count": result.rejected_count,
     }
+
+
+def _batch_size(request: PlanRequest, result: SearchResult) -> int:
+    """The best plan's, or the one asked for."""
+    if request.global_batch_sizes and result.plans:
+        return result.plans[0].layout.global_batch_size
+    return normalised(request).global_batch_size
 
 
 def estimate_json(request: PlanRequest, result: EstimateResult) -> dict[str, Any]:

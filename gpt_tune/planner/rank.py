@@ -5,12 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from gpt_tune.layouts.batch import LayoutBatch
+from gpt_tune.layouts.batch import PRECISIONS, LayoutBatch
+from gpt_tune.layouts.layout import Trainer
+from gpt_tune.layouts.trainers import accumulation_dtype, features
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 # Predictions are not good enough to tell step times apart that are closer than this.
 TIE = 0.01
+# Micro batches from which adding up in bf16 counts as a risk, and what risks weigh.
+MANY_ACCUMULATIONS = 8
+UNSAFE, TIGHT = 0.03, 0.01
 # Rows looked at for the best N: alternatives of one layout may fill many of the first places.
 _POOL = 1500
 
@@ -18,6 +23,28 @@ _POOL = 1500
 def expected_seconds(seconds: Floats, oom_probability: Floats) -> Floats:
     """Step time times the tries it takes: a layout that dies with probability p is started 1/(1-p) times."""
     return seconds / np.maximum(1.0 - oom_probability, 1e-9)
+
+
+def caution(batch: LayoutBatch, trainer: Trainer, memory_share: Floats) -> Floats:
+    """What a layout has to be faster by, as a factor, to be worth its risk.
+
+    3 % for adding up many micro batches in bf16, which loses small gradients: a layout as fast that adds up in
+    fp32 is the better choice. 1 % for more than nine tenths of the memory, which a longer run may need.
+    """
+    many = batch.gradient_accumulation_steps >= MANY_ACCUMULATIONS
+    bf16 = batch.precision == PRECISIONS.index("bf16")
+    low = np.array([accumulation_dtype(z, "bf16", trainer) == "bf16" for z in range(4)])
+    unsafe = many & bf16 & low[np.clip(batch.zero_stage, 0, 3)] & features(trainer).deepspeed
+    return np.asarray((1.0 + UNSAFE * unsafe) * (1.0 + TIGHT * (memory_share > 0.9)), dtype=np.float64)
+
+
+def headroom(score: Floats, device_gib: Floats, within: float) -> Floats:
+    """Scores for most memory left: device memory of what is fast enough, the others behind them by time."""
+    if len(score) == 0:
+        return score
+    close = score <= score.min() * (1.0 + within)
+    behind = float(device_gib[close].max()) * (1.0 + 2.0 * TIE)
+    return np.asarray(np.where(close, device_gib, behind * score / score.min()), dtype=np.float64)
 
 
 def best(batch: LayoutBatch, score: Floats, count: int) -> list[int]:
@@ -38,6 +65,15 @@ def best(batch: LayoutBatch, score: Floats, count: int) -> list[int]:
     return picked
 
 
+def each_batch_first(batch: LayoutBatch, score: Floats, order: list[int], count: int) -> list[int]:
+    """The best layout of every global batch size, best first, then the rest of `order`."""
+    sizes = np.unique(batch.global_batch_size)
+    rows = [np.flatnonzero(batch.global_batch_size == size) for size in sizes]
+    firsts = [int(r[best(batch.take(r), score[r], 1)[0]]) for r in rows]
+    firsts.sort(key=lambda i: float(score[i]))
+    return [*firsts, *(i for i in order if i not in firsts)][: max(count, len(firsts))]
+
+
 def _first_of_family(batch: LayoutBatch, score: Floats) -> Indices:
     """Of layouts equal but for sequence parallelism, flash and chunk size: the simplest within 1 % of the best."""
     family = _numbered(
@@ -50,6 +86,7 @@ def _first_of_family(batch: LayoutBatch, score: Floats) -> Indices:
         batch.zero_stage,
         batch.micro_batch_size,
         batch.recompute_granularity,
+        batch.global_batch_size,
     )
     lowest = np.full(family.max() + 1, np.inf)
     np.minimum.at(lowest, family, score)

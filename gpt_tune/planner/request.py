@@ -18,6 +18,7 @@ from gpt_tune.layouts.trainers import features, is_finetune, parse_trainer
 from gpt_tune.models.catalogue import get
 from gpt_tune.models.check import whole_number
 from gpt_tune.models.shape import ModelShape
+from gpt_tune.planner.objective import batch_sizes, checked
 from gpt_tune.planner.types import PlanRequest
 
 # GPT-3's smallest model trains on 0.5 M tokens a step (arXiv 2005.14165, table 2.1).
@@ -26,7 +27,6 @@ DEFAULT_BATCH_TOKENS = 2**19
 DEFAULT_FINETUNE_BATCH = 16
 # Larger ones are typing errors, and products of them leave 64 bits.
 _LARGEST_GPUS = 1_000_000
-_LARGEST_BATCH = 10_000_000
 _LARGEST_SEQUENCE = 10_000_000
 
 
@@ -59,8 +59,13 @@ def build_request(
     fix: Iterable[str] | Mapping[str, Any] = (),
     top: Any = 10,
     cluster: str | None = None,
+    objective: str = "step",
+    target_seconds: Any = None,
+    within: Any = 0.05,
 ) -> PlanRequest:
     """A checked request. gpu: a GPU or node type of the hardware catalogue; node: one found otherwise.
+
+    global_batch_size: a number, or text such as 256..1024 or 256,512 to compare several.
 
     Raises UserError for anything unknown, impossible or contradictory, with the nearest legal value.
     """
@@ -69,7 +74,9 @@ def build_request(
     count = _number(gpus, "GPUs", _LARGEST_GPUS)
     nodes_of(count, machine.gpus_per_node)
     fixed = choices.check_fixed(fix) if isinstance(fix, Mapping) else choices.parse_fix(fix)
-    batch = _optional(global_batch_size, "global batch size", _LARGEST_BATCH)
+    sizes = () if global_batch_size is None else batch_sizes(global_batch_size, count)
+    batch = sizes[0] if sizes else None
+    aim, target, share = checked(objective, target_seconds, within)
     tokens = _optional(seq_length, "sequence length", _LARGEST_SEQUENCE) or shape.seq_length
     if precision is not None and precision not in PRECISIONS:
         raise UserError(f"Precision {precision!r} is unknown.", f"Use {', '.join(PRECISIONS)}.")
@@ -86,6 +93,10 @@ def build_request(
         fixed=both,
         top=_number(top, "number of plans", 1000),
         cluster=cluster,
+        objective=aim,
+        target_seconds=target,
+        within=share,
+        global_batch_sizes=sizes if len(sizes) > 1 else (),
     )
     return normalised(request)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from gpt_tune.planner import misses, rank
 from gpt_tune.planner.evaluate import Evaluator
 from gpt_tune.planner.explain import plans_of
-from gpt_tune.planner.judge import judge
+from gpt_tune.planner.judge import Judged, judge, together
+from gpt_tune.planner.objective import gpu_counts, requests_by_batch
 from gpt_tune.planner.request import normalised
-from gpt_tune.planner.types import PlanRequest, SearchResult
+from gpt_tune.planner.types import PlanRequest, SearchResult, Tried
 
 
 def search(request: PlanRequest) -> SearchResult:
@@ -19,11 +21,22 @@ def search(request: PlanRequest) -> SearchResult:
     request contradicts itself.
     """
     started = time.perf_counter()
-    evaluator = Evaluator(normalised(request))
-    judged = judge(evaluator)
+    asked = normalised(request)
+    result = _fewest_gpus(asked) if asked.objective == "gpus" else _search(asked)
+    return replace(result, seconds=time.perf_counter() - started)
+
+
+def _search(request: PlanRequest) -> SearchResult:
+    """The best layouts on all GPUs of the request."""
+    evaluator = Evaluator(request)
+    judged = together([judge(Evaluator(each)) for each in requests_by_batch(request)])
     fitting = judged.fitting
     rows = judged.legal[fitting]
-    order = rank.best(judged.batch.take(rows), judged.score[fitting], evaluator.request.top)
+    score = _score(request, evaluator, judged)
+    batch = judged.batch.take(rows)
+    order = rank.best(batch, score, request.top)
+    if len(request.global_batch_sizes) > 1:
+        order = rank.each_batch_first(batch, score, order, request.top)
     layouts = [judged.batch.row(int(rows[i])) for i in order]
     rejected = misses.nearest(evaluator, judged, layouts[0] if layouts else None)
     return SearchResult(
@@ -31,5 +44,42 @@ def search(request: PlanRequest) -> SearchResult:
         rejected=rejected,
         rejected_count=max(len(judged.batch) - len(fitting), len(rejected)),
         searched=max(len(judged.batch), len(rejected)),
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
     )
+
+
+def _score(request: PlanRequest, evaluator: Evaluator, judged: Judged) -> rank.Floats:
+    """What fitting layouts are ranked by, smallest first."""
+    fitting = judged.fitting
+    batch = judged.batch.take(judged.legal[fitting])
+    score = rank.expected_seconds(judged.seconds, judged.oom)[fitting]
+    score = score * rank.caution(batch, request.trainer, evaluator.memory_share(judged.device_gib[fitting]))
+    # Several batch sizes compare by the time a sequence takes; with one size that changes nothing.
+    score = score / batch.global_batch_size * request.global_batch_size
+    if request.objective == "headroom":
+        return rank.headroom(score, judged.device_gib[fitting], request.within)
+    return score
+
+
+def _fewest_gpus(request: PlanRequest) -> SearchResult:
+    """The smallest number of GPUs on which something fits and, if asked, is fast enough."""
+    tried: list[Tried] = []
+    searched = 0
+    result = None
+    for gpus in gpu_counts(request):
+        result = _search(replace(request, gpus=gpus, objective="step", target_seconds=None))
+        searched += result.searched
+        fastest = result.plans[0].step.seconds if result.plans else None
+        if fastest is not None and (request.target_seconds is None or fastest <= request.target_seconds):
+            return replace(result, searched=searched, gpus=gpus, tried=tuple(tried))
+        tried.append(Tried(gpus, fastest, _not_enough(gpus, fastest)))
+    if result is None or not tried:
+        return _search(replace(request, objective="step"))
+    return replace(result, plans=(), searched=searched, gpus=None, tried=tuple(tried))
+
+
+def _not_enough(gpus: int, fastest: float | None) -> str:
+    where = f"{gpus} GPU" + ("s" if gpus > 1 else "")
+    if fastest is None:
+        return f"On {where} nothing fits."
+    return f"On {where} the fastest step takes {fastest:.3g} s."

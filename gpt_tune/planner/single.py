@@ -23,6 +23,9 @@ _FOLLOWING = ("data_parallel", "gradient_accumulation_steps", "global_batch_size
 
 def estimate(request: PlanRequest, layout: Layout | None = None) -> EstimateResult:
     """One layout judged and estimated, even when it is illegal. None: the one the fixed keys describe."""
+    if layout is None and len(request.global_batch_sizes) > 1:
+        sizes = ", ".join(map(str, request.global_batch_sizes))
+        raise UserError(f"An estimate takes one global batch size, not {sizes}.", "Give one, or use `plan`.")
     evaluator = Evaluator(normalised(request))
     if layout is None:
         layout = default_layout(evaluator.request)

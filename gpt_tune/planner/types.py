@@ -16,7 +16,12 @@ from gpt_tune.timing.types import StepEstimate
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What the user wants planned. fixed: layout keys (dotted JSON paths) the search may not change."""
+    """What the user wants planned. fixed: layout keys (dotted JSON paths) the search may not change.
+
+    objective: step (fastest), gpus (fewest GPUs that fit and take at most target_seconds a step; `gpus` is then
+    the most there are) or headroom (most memory left among layouts at most the share `within` slower than the
+    fastest). global_batch_sizes: several to compare by tokens/s, global_batch_size being the first of them.
+    """
 
     model: ModelShape
     gpus: int
@@ -28,6 +33,10 @@ class PlanRequest:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     top: int = 10
     cluster: str | None = None  # names the calibration file; None uses the shipped one of the GPU
+    objective: str = "step"
+    target_seconds: float | None = None
+    within: float = 0.05
+    global_batch_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +95,29 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """A number of GPUs that is not enough. seconds: its fastest step; None when nothing fits."""
+
+    gpus: int
+    seconds: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search found. searched: layouts looked at. seconds: the search itself, after import."""
+    """What a search found. searched: layouts looked at. seconds: the search itself, after import.
+
+    gpus: the number planned for, where the objective chose it. tried: other numbers of GPUs looked at and why
+    they were not enough.
+    """
 
     plans: tuple[Plan, ...]
     rejected: tuple[Rejected, ...]
     rejected_count: int
     searched: int
     seconds: float
+    gpus: int | None = None
+    tried: tuple[Tried, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

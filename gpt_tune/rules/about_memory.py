@@ -86,6 +86,13 @@ def _accumulates_bf16(s: Situation) -> bool:
     return s.setting.features.deepspeed and x.precision == "bf16" and dtype == "bf16" and many
 
 
+def _accumulates_fp32(s: Situation) -> bool:
+    x = s.layout
+    dtype = accumulation_dtype(x.zero_stage, x.precision, s.setting.trainer)
+    many = x.gradient_accumulation_steps >= _MANY_ACCUMULATIONS
+    return s.setting.features.deepspeed and x.precision == "bf16" and dtype == "fp32" and many
+
+
 def _accumulates_words(s: Situation) -> str:
     return (
         f"DeepSpeed {s.setting.trainer.deepspeed or ''} adds up {s.layout.gradient_accumulation_steps} micro batches "
@@ -164,6 +171,16 @@ PRACTICES: tuple[Practice, ...] = (
         _accumulates_words,
         _OPTIMIZER + ", and its warning about bf16 accumulation",
         fix="data_types.grad_accum_dtype=fp32",
+    ),
+    Practice(
+        "fp32-accumulation",
+        "explain",
+        _accumulates_fp32,
+        lambda s: (
+            f"Gradients of {s.layout.gradient_accumulation_steps} micro batches are added up in fp32, which is worth "
+            "up to 3 % of time: in bf16 small ones are lost."
+        ),
+        _OPTIMIZER + ", and its warning about bf16 accumulation",
     ),
     Practice("logits-large", "note", _logits, _logits_words, "Korthikanti et al., arXiv 2205.05198, eq. 5"),
 )

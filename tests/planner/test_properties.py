@@ -114,7 +114,8 @@ def test_full_recompute_takes_less_activation_memory_and_more_compute(case: tupl
     evaluator, x = case
     plain, full = replace(x, recompute=Recompute()), replace(x, recompute=Recompute("full", "uniform", 1))
     assert evaluator.steps([full])[0].compute >= evaluator.steps([plain])[0].compute
-    assert evaluator.memory([full])[0].allocated_gib <= evaluator.memory([plain])[0].allocated_gib * 1.02
+    # The top-level `allocated` belongs to the stage that is worst by device memory, which may be another one.
+    assert evaluator.memory([full])[0].device_gib <= evaluator.memory([plain])[0].device_gib * 1.02
 
 
 @given(legal_layouts())

@@ -15,13 +15,16 @@ from gpt_tune.layouts.layout import Layout, Recompute
 from gpt_tune.planner import build_request, estimate, search
 from gpt_tune.planner.evaluate import Evaluator
 from gpt_tune.planner.misses import OOM_RULE
-from gpt_tune.planner.rank import TIE, best, expected_seconds
+from gpt_tune.planner.rank import TIE, TIGHT, UNSAFE, best, caution, expected_seconds
 from gpt_tune.planner.types import Plan, PlanRequest
 from tests.planner.support import REQUESTS, request
 
 
 def score(plan: Plan) -> float:
-    return plan.step.seconds / (1.0 - (plan.memory.oom_probability or 0.0))
+    """Expected seconds, with what the ranking adds for risk."""
+    share = plan.memory.device_gib / plan.memory.limit_gib if plan.memory.limit_gib else 0.0
+    risk = float(caution(LayoutBatch.of([plan.layout]), plan.trainer, np.array([share]))[0])
+    return plan.step.seconds / (1.0 - (plan.memory.oom_probability or 0.0)) * risk
 
 
 @pytest.fixture(params=REQUESTS, scope="module")
@@ -142,7 +145,7 @@ def test_nothing_better_exists_in_a_small_space() -> None:
         evaluator.steps([x])[0].seconds / max(1.0 - (evaluator.memory([x])[0].oom_probability or 0.0), 1e-9)
         for x in rivals
     ]
-    assert score(found.plans[0]) <= min(scores) * (1.0 + TIE) * (1 + 1e-9)
+    assert score(found.plans[0]) <= min(scores) * (1.0 + TIE) * (1.0 + UNSAFE) * (1.0 + TIGHT)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "zero0-shards": {"fix": [TP8, "pipeline_parallel=4"]},
     "zero-shards": {"fix": [TP8, "zero_stage=1"]},
     "bf16-accumulation": {"fix": [TP8, "zero_stage=1"], "global_batch_size": 64},
+    "fp32-accumulation": {"fix": [TP8, "pipeline_parallel=8"], "global_batch_size": 64},
     "logits-large": {"model": "gemma-2b", "gpus": 1, "fix": ["micro_batch_size=8"]},
     "bubble-share": {"fix": [TP8, "pipeline_parallel=8"], "global_batch_size": 64},
     "bubble-large": {"fix": [TP8, "pipeline_parallel=8"], "global_batch_size": 16},

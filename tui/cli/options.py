@@ -49,7 +49,7 @@ _PLAN_OPTIONS = [
     click.option("--partition", default=None, help="Partition of --cluster."),
     click.option("--gpus-per-node", type=int, default=None, help="GPUs of one node, where it differs."),
     click.option("--seq-length", type=int, default=None, help="Tokens in a sequence; default: the model's."),
-    click.option("--global-batch-size", type=int, default=None, help="Sequences a step; default: about 0.5 M tokens."),
+    click.option("--global-batch-size", metavar="N", help="Sequences a step; plan compares 256,512 or 256..1024 too."),
     click.option("--trainer", default="megatron-deepspeed", show_default=True, help="NAME or NAME@deepspeed-X.Y.Z."),
     click.option("--precision", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), help="Default: bf16."),
     click.option("--fix", "fixed", multiple=True, metavar="KEY=VALUE", help="Fix a layout key; repeatable, last wins."),

@@ -32,5 +32,5 @@ def command(as_json: bool, **options: Any) -> int:
         show(f"  {problem.text} [{problem.rule}]" + (f" Fix: {problem.fix}" if problem.fix else ""))
     if result.plan is not None:
         show_plan(result.plan)
-        show(sure_words(calibration.load(request.node, request.cluster)))
+        show(sure_words(calibration.load(request.node, request.cluster), request))
     return EXIT_DONE

@@ -84,6 +84,9 @@ class Matrix:
     def __init__(self, rows: list[str]) -> None:
         self.rows, self.shape = rows, (len(rows), 7)
 
+    def detach(self) -> Matrix:
+        return self
+
     def __getitem__(self, numbers: list[int]) -> Matrix:
         return Matrix([self.rows[i] for i in numbers])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpt_tune.logs.parse import parse_files
 from gpt_tune.resources import data_dir
 
 FOLDER = data_dir("templates") / "qlora" / "trainer"
@@ -359,3 +360,12 @@ def test_the_plain_parts_need_no_library() -> None:
         source = (FOLDER / f"{name}.py").read_text()
         top = [line for line in source.splitlines() if line.startswith(("import ", "from "))]
         assert all(line.split()[1].split(".")[0] in sys.stdlib_module_names for line in top), name
+
+
+def test_its_log_is_read() -> None:
+    """Two ranks, stopped by a signal at step 14, continued by one; measured on the CPU with random weights."""
+    result = parse_files([str(Path(__file__).parents[1] / "data/qlora/stopped-and-continued.out")])
+    steps = {s.iteration: s.loss for s in result.steps()}
+    assert result.trainer == "huggingface"
+    assert (steps[1], steps[14], steps[30]) == (5.732980728149414, 5.384050369262695, 5.2569355964660645)
+    assert [(r.first, r.last) for r in result.runs] == [(1, 14), (16, 30)]

@@ -91,7 +91,7 @@ def mend(module, folder, order):
     if back is not None:
 
         def backward(self, name, matrix, *args):
-            return back(self, name, matrix[attention.inverse(rows(self, matrix))], *args)
+            return back(self, name, matrix.detach()[attention.inverse(rows(self, matrix))], *args)
 
         module.refactor._qkv_refactor_to_hf = backward
 

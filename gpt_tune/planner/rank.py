@@ -15,7 +15,7 @@ Indices = NDArray[np.intp]
 TIE = 0.01
 # Micro batches from which adding up in bf16 counts as a risk, and what risks weigh.
 MANY_ACCUMULATIONS = 8
-UNSAFE, TIGHT = 0.03, 0.01
+UNSAFE, TIGHT, SLOW_LINK = 0.03, 0.01, 0.10
 # Rows looked at for the best N: alternatives of one layout may fill many of the first places.
 _POOL = 1500
 
@@ -25,17 +25,20 @@ def expected_seconds(seconds: Floats, oom_probability: Floats) -> Floats:
     return seconds / np.maximum(1.0 - oom_probability, 1e-9)
 
 
-def caution(batch: LayoutBatch, trainer: Trainer, memory_share: Floats) -> Floats:
+def caution(batch: LayoutBatch, trainer: Trainer, memory_share: Floats, fast_gpus: int) -> Floats:
     """What a layout has to be faster by, as a factor, to be worth its risk.
 
     3 % for adding up many micro batches in bf16, which loses small gradients: a layout as fast that adds up in
-    fp32 is the better choice. 1 % for more than nine tenths of the memory, which a longer run may need.
+    fp32 is the better choice. 1 % for more than nine tenths of the memory, which a longer run may need. 10 % for
+    tensor parallelism over more than the fast_gpus that share a fast link: no measured run does it.
     """
     many = batch.gradient_accumulation_steps >= MANY_ACCUMULATIONS
     bf16 = batch.precision == PRECISIONS.index("bf16")
     low = np.array([accumulation_dtype(z, "bf16", trainer) == "bf16" for z in range(4)])
     unsafe = many & bf16 & low[np.clip(batch.zero_stage, 0, 3)] & features(trainer).deepspeed
-    return np.asarray((1.0 + UNSAFE * unsafe) * (1.0 + TIGHT * (memory_share > 0.9)), dtype=np.float64)
+    slow = batch.tensor_parallel > fast_gpus
+    factors = (1.0 + UNSAFE * unsafe) * (1.0 + TIGHT * (memory_share > 0.9)) * (1.0 + SLOW_LINK * slow)
+    return np.asarray(factors, dtype=np.float64)
 
 
 def headroom(score: Floats, device_gib: Floats, within: float) -> Floats:

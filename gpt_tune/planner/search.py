@@ -53,7 +53,8 @@ def _score(request: PlanRequest, evaluator: Evaluator, judged: Judged) -> rank.F
     fitting = judged.fitting
     batch = judged.batch.take(judged.legal[fitting])
     score = rank.expected_seconds(judged.seconds, judged.oom)[fitting]
-    score = score * rank.caution(batch, request.trainer, evaluator.memory_share(judged.device_gib[fitting]))
+    share = evaluator.memory_share(judged.device_gib[fitting])
+    score = score * rank.caution(batch, request.trainer, share, request.node.nvlink_domain_gpus)
     # Several batch sizes compare by the time a sequence takes; with one size that changes nothing.
     score = score / batch.global_batch_size * request.global_batch_size
     if request.objective == "headroom":

@@ -23,7 +23,7 @@ from tests.planner.support import REQUESTS, request
 def score(plan: Plan) -> float:
     """Expected seconds, with what the ranking adds for risk."""
     share = plan.memory.device_gib / plan.memory.limit_gib if plan.memory.limit_gib else 0.0
-    risk = float(caution(LayoutBatch.of([plan.layout]), plan.trainer, np.array([share]))[0])
+    risk = float(caution(LayoutBatch.of([plan.layout]), plan.trainer, np.array([share]), 8)[0])
     return plan.step.seconds / (1.0 - (plan.memory.oom_probability or 0.0)) * risk
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from gpt_tune.errors import UserError
+from gpt_tune.layouts.choices import CHOICES
 from gpt_tune.layouts.layout import Layout, Recompute
 from gpt_tune.planner import estimate, search, what_if
 from tests.layouts.support import layouts
@@ -112,6 +113,22 @@ def test_what_if(key: str, direction: int, changed: dict[str, Any]) -> None:
     for name, value in changed.items():
         assert getattr(result.plan.layout, name) == value
     assert result.plan.layout.global_batch_size == 64
+
+
+@pytest.mark.parametrize("trainer", ["megatron-deepspeed", "megatron-lm", "fsdp", "qlora"])
+@pytest.mark.parametrize("key", [k for k in CHOICES if not k.startswith("trainer.")])
+def test_what_if_answers_on_every_key_or_says_what_it_follows_from(key: str, trainer: str) -> None:
+    asked = request("llama-3-8b", 16, "h100", trainer=trainer)
+    plan = estimate(asked).plan
+    assert plan is not None
+    for direction in (1, -1):
+        if key in ("data_parallel", "gradient_accumulation_steps", "global_batch_size"):
+            with pytest.raises(UserError, match="follows"):
+                what_if(asked, plan, key, direction)
+            continue
+        result = what_if(asked, plan, key, direction)
+        assert result.plan is not None or not result.legal
+        assert all(p.text and p.fix for p in result.problems)
 
 
 def test_what_if_to_full_recompute_fills_in_its_method() -> None:

@@ -36,8 +36,10 @@ def show_search(request: PlanRequest, result: SearchResult, calibration: Calibra
         _show_reasons(result.plans[0])
     elif any(tried.seconds is not None for tried in result.tried):
         show("Nothing is fast enough.")
-    else:
+    elif any(near.rule == "out-of-memory" for near in result.rejected):
         show("Nothing fits.")
+    else:
+        show("No layout is possible.")
     if result.rejected:
         show()
         show("rejected, nearest first:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from gpt_tune.errors import SchedulerError
 from gpt_tune.schedulers import hostlist, refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
 from gpt_tune.schedulers.base import ENDED, Cluster, Files, JobStatus, SubmitRequest, SubmitUnknown
 from gpt_tune.schedulers.commands import Commands, clean_environment
-from gpt_tune.schedulers.slurm_api_process import Helper, HelperTrouble, Refused
+from gpt_tune.schedulers.slurm_api_process import Helper, HelperTrouble, Refused, Unsayable
 from gpt_tune.schedulers.slurm_cli import SlurmCli, comment_of, job_environment
 
 _PING_SECONDS = 15.0
@@ -106,6 +107,8 @@ class SlurmApi(SlurmCli):
                     "The job may exist: do not submit again before `gpt-tune jobs` has found out.",
                 ) from error
             return super().submit(request)
+        except Unsayable:
+            return super().submit(request)
         except Refused as error:
             raise refusals.refused(error.words) from error
 
@@ -130,10 +133,10 @@ class SlurmApi(SlurmCli):
                 attribute, setting = _FLAGS[name]
                 description[attribute] = setting
             elif name in _ATTRIBUTES and value:
-                description[_ATTRIBUTES[name]] = int(value) if _is_count(name, value) else value
+                description[_ATTRIBUTES[name]] = _value(name, value)
             else:
                 return None
-        description.setdefault("name", request.name)
+        description.setdefault("name", posixpath.basename(request.script))
         if "ntasks_per_node" in description and "ntasks" not in description:
             # Alone it is refused ("node configuration is not available").
             nodes = str(description.get("nodes", 1))
@@ -221,8 +224,13 @@ class _UseCommands(Exception):
         self.sent = sent
 
 
-def _is_count(name: str, value: str) -> bool:
-    return value.isdigit() and name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task")
+def _value(name: str, value: str) -> str | int:
+    """An option's value as pyslurm takes it."""
+    if value.isdigit() and name in ("nodes", "ntasks", "ntasks-per-node", "cpus-per-task"):
+        return int(value)
+    if name == "signal":  # it knows signals by their whole names
+        return re.sub(r"(?<![A-Z])(?=(USR|TERM|INT|HUP|CONT|KILL|QUIT|ALRM))", "SIG", value.upper(), count=1)
+    return value
 
 
 def _rows(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:

@@ -45,6 +45,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"answer": _DOES[request["do"]](pyslurm, request)}
     except pyslurm.RPCError as error:
         return {"refused": str(error), "errno": getattr(error, "errno", None)}
+    except ValueError as error:
+        # pyslurm checks a description before it sends it.
+        return {"unsaid" if request["do"] == "submit" else "broken": f"{type(error).__name__}: {error}"}
     except Exception as error:  # noqa: BLE001  one bad answer must not end the process
         return {"broken": f"{type(error).__name__}: {error}"}
 
@@ -88,13 +91,15 @@ def _jobs(pyslurm: Any, request: dict[str, Any]) -> Any:
     wanted, uid = request.get("ids"), request.get("uid")
     if wanted is not None and len(wanted) == 1:
         try:
-            found = [pyslurm.Job.load(int(wanted[0]))]
+            one = pyslurm.Job.load(int(wanted[0]))
         except pyslurm.RPCError as error:
             if getattr(error, "errno", None) == _NO_SUCH_JOB:
                 return []
             raise
-        if found[0].array_id is None:
-            return [_job(found[0])]
+        except KeyError:  # of a job that has not started a step yet; the list of all has it
+            one = None
+        if one is not None and one.array_id is None:
+            return [_job(one)]
     numbers = None if wanted is None else {int(i) for i in wanted}
     return [
         _job(j)

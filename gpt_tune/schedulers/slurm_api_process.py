@@ -40,6 +40,10 @@ class Refused(Exception):
         self.errno = errno
 
 
+class Unsayable(Exception):
+    """pyslurm does not understand the request; nothing was sent."""
+
+
 class Helper:
     """One helper process, used by one thread at a time."""
 
@@ -52,7 +56,7 @@ class Helper:
         self.version = ""  # pyslurm's own
 
     def ask(self, do: str, timeout: float, **more: Any) -> Any:
-        """One request. Refused, or HelperTrouble."""
+        """One request. Refused, Unsayable, or HelperTrouble."""
         with self._lock:
             process = self._running()
             number = next(self._numbers)
@@ -69,6 +73,8 @@ class Helper:
         if "refused" in data:
             words = "\n".join(filter(None, [self._said(), str(data["refused"])]))
             raise Refused(words, data.get("errno"))
+        if "unsaid" in data:
+            raise Unsayable(str(data["unsaid"]))
         if "answer" not in data:
             raise HelperTrouble(f"pyslurm failed: {data.get('broken')}", sent=True)
         return data["answer"]

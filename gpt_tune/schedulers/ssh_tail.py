@@ -114,11 +114,17 @@ class RemoteTail:
         file = self._by_path[path]
         with self._state:
             self._state.wait_for(lambda: file.known or self.problem is not None or self._closed, wait_seconds)
-            if file.stat is None:
-                return None
-            # Only what has arrived counts: a reader never waits for bytes.
-            size = file.end if file.started else file.stat.size
-            return RemoteStat(size, f"{file.stat.identity}.{file.generation}", file.stat.modified)
+            if file.known:
+                if file.stat is None:
+                    return None
+                # Only what has arrived counts: a reader never waits for bytes.
+                size = file.end if file.started else file.stat.size
+                return RemoteStat(size, f"{file.stat.identity}.{file.generation}", file.stat.modified)
+        try:  # the channel is slow to begin, or broken
+            found = self._files.stat(path)
+        except UserError:
+            return None
+        return None if found is None else RemoteStat(found.size, f"{found.identity}.0", found.modified)
 
     def read(self, path: str, offset: int, limit: int) -> bytes:
         """Bytes of the file: of the window where they are in it, else asked for."""

@@ -168,7 +168,9 @@ class Watch:
         steps = self._take(batches)
         self._writers.note(batches, self._clock())
         self._read_history()
-        over = self.state in ENDED and not self._follower.behind and not self._reading_history
+        # A reader that has lost its connection cannot know whether it has read everything.
+        cut_off = getattr(self._reader, "problem", None) is not None
+        over = self.state in ENDED and not (self._follower.behind or self._reading_history or cut_off)
         if over and not self._finished:
             rest = self._follower.flush()
             steps += self._take(rest) + self._main.parser.finish()

@@ -83,6 +83,7 @@ def write(settings: Settings) -> Path:
     for gpu in range(8):
         (folder / f"gpu{gpu}").touch()
     (folder / "gres.conf").write_text(_GRES_CONF.format(folder=folder))
+    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")  # newer versions insist on one
     path = folder / "slurm.conf"
     path.write_text(_slurm_conf(settings))
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,8 +61,9 @@ def test_a_job_from_submit_to_end(scheduler: Scheduler, tmp_path: Path) -> None:
 
 
 def test_a_job_is_found_by_its_token(scheduler: Scheduler, tmp_path: Path) -> None:
-    job_id = submit(scheduler, tmp_path, "sleep 600", token="gpt-tune-7f3a")
-    assert [j.job_id for j in scheduler.my_jobs() if "gpt-tune-7f3a" in j.comment] == [job_id]
+    token = f"gpt-tune-{secrets.token_hex(4)}"  # the cluster may remember jobs of earlier tests
+    job_id = submit(scheduler, tmp_path, "sleep 600", token=token)
+    assert [j.job_id for j in scheduler.my_jobs() if token in j.comment] == [job_id]
     scheduler.cancel(job_id)
 
 

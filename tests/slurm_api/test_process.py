@@ -115,7 +115,7 @@ def test_submit_says_what_the_script_says(fake: Fake, tmp_path: Path, called: Pa
     said = json.loads(target.read_text())
     assert {k: said[k] for k in ("name", "nodes", "ntasks", "ntasks_per_node", "gres_per_node", "signal")} == {
         "name": "trial", "nodes": 2, "ntasks": 8, "ntasks_per_node": 4, "gres_per_node": "gpu:b200:8",
-        "signal": "B:USR1@120",
+        "signal": "B:SIGUSR1@120",
     }  # fmt: skip
     assert said["comment"] == "project 7 gpt-tune-9"
     assert (said["is_requeueable"], said["working_directory"]) == (False, str(tmp_path))
@@ -193,6 +193,27 @@ def test_one_that_cannot_have_happened_goes_to_sbatch(
 ) -> None:
     assert fake(what).submit(script(tmp_path, "--nodes=1")) == "815"
     assert commands_called(called) == ["sbatch"]
+
+
+def test_what_pyslurm_does_not_understand_goes_to_sbatch(fake: Fake, tmp_path: Path, called: Path) -> None:
+    scheduler = fake("picky:submit")
+    assert scheduler.submit(script(tmp_path, "--nodes=1")) == "815"
+    assert commands_called(called) == ["sbatch"]
+    assert scheduler.fallback == ""  # the rest goes on through pyslurm
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("B:USR1@120", "B:SIGUSR1@120"),
+        ("usr2", "SIGUSR2"),
+        ("SIGTERM@30", "SIGTERM@30"),
+        ("10@60", "10@60"),
+        ("RB:HUP", "RB:SIGHUP"),
+    ],
+)
+def test_signals_by_their_whole_names(given: str, said: str) -> None:
+    assert slurm_api._value("signal", given) == said
 
 
 def test_a_refusal_is_explained_with_what_was_printed(fake: Fake, tmp_path: Path, called: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpt_tune.errors import SchedulerError
+from gpt_tune.schedulers import log_patterns
 from gpt_tune.schedulers.base import ENDED, SubmitRequest
 from gpt_tune.schedulers.slurm_api import SlurmApi, is_installed
 from gpt_tune.schedulers.slurm_cli import SlurmCli
@@ -58,8 +60,12 @@ def test_both_ways_see_the_same_job(scheduler: SlurmApi, slurm: SlurmCluster, tm
         "Comment", "MinMemoryNode", "CPUs/Task", "NtasksPerN:B:S:C", "Partition", "UserId",
     ):  # fmt: skip
         assert shown[0].get(key, "").replace(by_api, "J") == shown[1].get(key, "").replace(by_cli, "J"), key
-    api, cli = scheduler.statuses([by_api, by_cli]), SlurmCli().statuses([by_api, by_cli])
-    assert api == cli
+    for job_id, seen in scheduler.statuses([by_api, by_cli]).items():
+        other = SlurmCli().statuses([job_id])[job_id]
+        # One way fills in what the log path's patterns stand for, the other leaves it to us.
+        assert replace(seen, log_paths=()) == replace(other, log_paths=())
+        known = log_patterns.values(job_id, name=seen.name)
+        assert [log_patterns.expand(p, known) for p in other.log_paths] == list(seen.log_paths)
 
 
 def _shown(slurm: SlurmCluster, job_id: str) -> dict[str, str]:

@@ -51,6 +51,8 @@ def _may_fail(where: str) -> None:
         raise RPCError(2000, "Invalid partition name specified")
     if WHAT == "lost":
         raise RPCError(1007, "Unable to contact slurm controller (connect failure)")
+    if WHAT == "picky":
+        raise ValueError("Invalid Signal: USR1.")
     if WHAT == "bug":
         raise TypeError("unexpected None")
 

@@ -61,11 +61,15 @@ NodeName=h100-[1-4] Name=gpu Type=h100 File={folder}/gpu[0-7]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where one private cluster lives and what it is called. first_port starts a block of PORTS ports."""
+    """Where one private cluster lives and what it is called. first_port starts a block of PORTS ports.
+
+    version: Slurm's, as numbers.
+    """
 
     folder: Path
     name: str
     first_port: int
+    version: tuple[int, ...] = (22, 5)
     extra: str = ""  # further slurm.conf lines; a repeated key of the text above replaces it
 
 
@@ -83,7 +87,8 @@ def write(settings: Settings) -> Path:
     for gpu in range(8):
         (folder / f"gpu{gpu}").touch()
     (folder / "gres.conf").write_text(_GRES_CONF.format(folder=folder))
-    (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")  # newer versions insist on one
+    if settings.version >= (23,):  # these insist on the file; older ones do not know the word
+        (folder / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
     path = folder / "slurm.conf"
     path.write_text(_slurm_conf(settings))
     return path

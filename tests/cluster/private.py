@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -198,7 +199,7 @@ def start(
         cluster.guardian = _start_guardian(folder)
     try:
         with ports.claimed_block(base, config.PORTS) as first_port:
-            _start_daemons(cluster, config.Settings(folder, name, first_port, extra))
+            _start_daemons(cluster, config.Settings(folder, name, first_port, _version(cluster), extra))
     except (RuntimeError, subprocess.TimeoutExpired, OSError):
         cluster.stop()
         raise
@@ -218,6 +219,12 @@ def _start_daemons(cluster: SlurmCluster, settings: config.Settings) -> None:
     pid_files.append(cluster.folder / "slurmctld.pid")
     processes.wait_until(lambda: all(map(processes.read_pid, pid_files)), 5, "the pid files")
     cluster.run("scontrol", "update", f"nodename={config.DRAINED_NODE}", "state=drain", "reason=fan failure")
+
+
+def _version(cluster: SlurmCluster) -> tuple[int, ...]:
+    """Slurm's version as numbers: `slurm-wlm 22.05.8` is (22, 5, 8)."""
+    found = re.search(r"\d+(\.\d+)*", cluster.run("sinfo", "--version"))
+    return tuple(int(n) for n in found.group().split(".")) if found else ()
 
 
 def _start_guardian(folder: Path) -> subprocess.Popen[bytes]:

@@ -223,7 +223,7 @@ def _start_daemons(cluster: SlurmCluster, settings: config.Settings) -> None:
 
 def _version(cluster: SlurmCluster) -> tuple[int, ...]:
     """Slurm's version as numbers: `slurm-wlm 22.05.8` is (22, 5, 8)."""
-    found = re.search(r"\d+(\.\d+)*", cluster.run("sinfo", "--version"))
+    found = re.search(r"\d+(\.\d+)*", cluster.run("slurmctld", "-V"))
     return tuple(int(n) for n in found.group().split(".")) if found else ()
 
 

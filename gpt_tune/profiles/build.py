@@ -78,6 +78,19 @@ _AT_LEAST: dict[str, float] = {
 _BELOW: dict[str, float] = {
     "training.adam_beta1": 1, "training.adam_beta2": 1, "training.dropout": 1
 }  # fmt: skip
+# The largest that makes sense, far above any real run: more is a slip of the hand.
+_AT_MOST: dict[str, int] = {
+    "resources.gpus": 1_000_000, "resources.gpus_per_node": 1024, "model.seq_length": 100_000_000,
+    "training.global_batch_size": 100_000_000, "training.iterations": 10**9, "training.lr_warmup_iterations": 10**9,
+    "training.lr_decay_iterations": 10**9, "training.log_interval": 10**9, "training.checkpoint_interval": 10**9,
+    "training.eval_interval": 10**9, "training.eval_iterations": 10**9, "training.seed": 2**32 - 1,
+    "smoke.seconds": 10**9, "smoke.steps": 10**9, "smoke.layers": 1000, "smoke.hidden": 65_536, "smoke.heads": 1024,
+    "smoke.seq_length": 1_048_576, "smoke.micro_batch_size": 65_536,
+    "finetune.max_samples": 10**9, "finetune.lora_rank": 65_536, "finetune.lora_alpha": 10**6,
+    "finetune.micro_batch_size": 65_536, "finetune.gradient_accumulation_steps": 10**6, "finetune.steps": 10**9,
+    "finetune.log_interval": 10**9, "finetune.checkpoint_interval": 10**9, "finetune.checkpoints_kept": 10**6,
+    "finetune.eval_interval": 10**9, "finetune.patience": 10**6, "finetune.seed": 2**32 - 1,
+}  # fmt: skip
 
 
 def check_values(profile: Profile, where: str) -> None:
@@ -85,7 +98,13 @@ def check_values(profile: Profile, where: str) -> None:
     for key, least in _AT_LEAST.items():
         value = value_at(profile, key)
         if value is not None and value < least:
-            raise UserError(f"{key} in {where} must be at least {least:g}, not {value:g}.", "")
+            raise UserError(f"{key} in {where} must be at least {least:g}, not {_digits(value)}.", "")
+    for key, most in _AT_MOST.items():
+        value = value_at(profile, key)
+        if value is not None and value > most:
+            raise UserError(
+                f"{key} in {where} must be at most {most}, not {_digits(value)}.", f"Take at most {most}."
+            )
     for key, limit in _BELOW.items():
         if value_at(profile, key) >= limit:
             raise UserError(f"{key} in {where} must be below {limit:g}, not {value_at(profile, key):g}.", "")
@@ -100,6 +119,13 @@ def check_values(profile: Profile, where: str) -> None:
             f"smoke.hidden {profile.smoke.hidden} in {where} does not divide by smoke.heads {profile.smoke.heads}.",
             f"Set smoke.hidden to {profile.smoke.heads * max(1, profile.smoke.hidden // profile.smoke.heads)}.",
         )
+
+
+def _digits(value: float) -> str:
+    """A number in one sentence; the digits of a huge one are not shown."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if abs(value) < 10**30 else "a number of more than 30 digits"
 
 
 def value_at(profile: Any, key: str) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass, replace
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from gpt_tune import strict
@@ -105,24 +108,50 @@ def _bool(text: str, where: str, key: str) -> bool:
     raise UserError(f"{key} in {where} must be true or false, not {text!r}.", "")
 
 
-_SUFFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
+_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
+_MOST_DIGITS = 18  # a whole number of more is a slip of the hand; build.py holds each setting's own limit
 
 
 def _number(hint: type, text: str, where: str, key: str) -> int | float:
-    """A number, also with separators (4_000, 4,000) or a decimal suffix (300B = 3e11)."""
+    """A number, also with separators (4_000, 4,000) or a decimal suffix (300B = 3e11).
+
+    A whole number never passes through a float, which would change its last digits.
+    """
     plain = text.strip().replace("_", "").replace(",", "")
     scale = _SUFFIXES.get(plain[-1:].lower(), 1)
+    digits = plain[:-1] if scale != 1 else plain
+    if hint is int:
+        return _whole(digits, scale, text, where, key)
     try:
-        value = float(plain[:-1] if scale != 1 else plain) * scale
-        whole = int(value)
-    except (ValueError, OverflowError) as error:
-        words = "a whole number" if hint is int else "a number"
-        raise UserError(f"{key} in {where} must be {words}, not {text!r}.", "") from error
-    if hint is float:
-        return value
-    if whole != value:
-        raise UserError(f"{key} in {where} must be a whole number, not {text!r}.", f"Take {round(value)}.")
-    return whole
+        value = float(digits) * scale
+    except ValueError as error:
+        raise UserError(f"{key} in {where} must be a number, not {_cut(text)}.", "") from error
+    if not math.isfinite(value):
+        raise UserError(f"{key} in {where} must be a number, not {_cut(text)}.", "")
+    return value
+
+
+def _whole(digits: str, scale: int, text: str, where: str, key: str) -> int:
+    wanted = f"{key} in {where} must be a whole number"
+    try:
+        written = Decimal(digits)
+    except InvalidOperation as error:
+        raise UserError(f"{wanted}, not {_cut(text)}.", "") from error
+    if not written.is_finite():
+        raise UserError(f"{wanted}, not {_cut(text)}.", "")
+    if written.adjusted() >= _MOST_DIGITS:  # before any arithmetic: 1e999999999 would fill the memory
+        raise UserError(f"{wanted} of at most {_MOST_DIGITS} digits, not {_cut(text)}.", "")
+    if written and written.adjusted() < -_MOST_DIGITS:
+        raise UserError(f"{wanted}, not {_cut(text)}.", "Take 0.")
+    value = Fraction(written) * scale
+    if value.denominator != 1:
+        raise UserError(f"{wanted}, not {_cut(text)}.", f"Take {round(value)}.")
+    return value.numerator
+
+
+def _cut(text: str) -> str:
+    """What was typed, short enough for one sentence."""
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def _list(text: str, where: str, key: str) -> list[str]:

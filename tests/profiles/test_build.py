@@ -215,3 +215,47 @@ def test_every_key_can_be_set_to_its_own_default() -> None:
 def test_keys_of_a_site() -> None:
     assert "environment.image" in settings.known_keys(Site)
     assert settings.with_value(Site(), "run_root", "/x") == replace(Site(), run_root="/x")
+
+
+WHOLE = [k for k in settings.known_keys(Profile) if settings.type_of(Profile, k) in (int, int | None)]
+
+
+@pytest.mark.parametrize("key", [k for k in WHOLE if k != "schema"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "99999999999999999999999",
+        "1e999999999",
+        "1e23",
+        "9" * 5000,
+        "999999999999t",
+        "inf",
+        "nan",
+        "1e-999999999",
+    ],
+)
+def test_no_whole_number_is_mangled_or_without_a_limit(key: str, text: str) -> None:
+    with pytest.raises(UserError) as error:
+        settings.with_settings(Profile(), [f"{key}={text}"])
+    assert key in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("key", [k for k in WHOLE if k != "schema"])
+def test_every_whole_number_has_an_upper_limit(key: str) -> None:
+    with pytest.raises(UserError, match=f"{key} in --set must be at most"):
+        settings.with_settings(Profile(), [f"{key}=99999999999999999"])
+    table: dict[str, Any] = {key.split(".")[0]: {key.split(".")[1]: 10**400}}
+    with pytest.raises(UserError, match=f"{key} in x must be at most .* more than 30 digits"):
+        from_dict(Profile, table, "x")
+
+
+@given(st.integers(-(10**18) + 1, 10**18 - 1))
+def test_a_whole_number_is_read_to_its_last_digit(number: int) -> None:
+    assert settings.parse(int, str(number), "x", "n") == number
+    assert settings.parse(int, f"{number:,}", "x", "n") == number
+
+
+def test_whole_numbers_may_be_written_with_a_point_or_suffix() -> None:
+    for text, number in (("1.5k", 1500), ("2e3", 2000), ("4.0", 4), ("0.3b", 300_000_000), ("+7", 7)):
+        assert settings.parse(int, text, "x", "n") == number

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 
 from tui.draft import Drafting
 from tui.engine import Engine
@@ -91,11 +94,22 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         if self._profile:
             self.begin_from_profile(self._profile)
 
+    def terminal_size(self) -> Size | None:
+        """The size of the terminal now; None where there is none (tests, a browser)."""
+        if self.is_headless or self.is_web or sys.__stdin__ is None:
+            return None
+        try:
+            return Size(*os.get_terminal_size(sys.__stdin__.fileno()))
+        except (OSError, ValueError):
+            return None
+
     def _deliver_resize(self) -> None:
-        """Textual 8 waits 8 ms with a timer that it drops when the machine is busy for longer; then the new size,
-        and every later one, would never arrive."""
-        if self._resize_event is not None:
-            self._check_resize()
+        """Deliver a change of size that got lost. Textual 8 waits for it with an 8 ms timer, which it drops when
+        the machine is busy for longer; then neither that size nor any later one would arrive."""
+        wanted = self.terminal_size()
+        if wanted is not None and wanted != self.screen.outer_size:
+            target = self.screen if wanted == self.size else self
+            target.post_message(events.Resize(wanted, wanted))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         yield SystemCommand("Quit", "Leave gpt-tune; running jobs go on", self.action_quit)

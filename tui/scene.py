@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpt_tune.workflows.watch import Watch, WatchUpdate
 
 # (the engine's figure, title). Step time is drawn in seconds when steps take that long.
-CHARTS = (("step_time_ms", "step time"), ("loss", "loss"), ("model_tflops", "model TFLOPS per GPU"))
+CHARTS = (("step_time_ms", "step time"), ("loss", "loss"), ("model_tflops", "model TFLOPS"))
 LONG_STEP_MS = 1000.0
 CHART_SECONDS = 1.0  # between two pictures: a chart is 2 kB to a terminal, and slow links are common
 
@@ -109,11 +109,17 @@ def chart_data(watch: Watch, update: WatchUpdate, columns: int) -> dict[str, Cha
         elif expected is not None and name == "model_tflops":
             wanted = (expected.model_tflops, None, None)
         middle, low, high = (v * scale if v is not None else None for v in wanted)
-        unit = ("s" if long else "ms") if name == "step_time_ms" else ""
+        unit = {"step_time_ms": "s" if long else "ms", "model_tflops": "per GPU"}.get(name, "")
         warm_up = update.summary.warmup_steps if len(x) <= columns else 1
         empty = "no steps in this log" if update.ended else "waiting for the first step"
         charts[name] = ChartData(title, unit, series, middle, low, high, warm_up, empty)
     return charts
+
+
+def first_scene(record: Any) -> Scene:
+    """What the ledger says, until the files have been read."""
+    job: list[Span] = [(f"{record.name}  ", "strong"), (f"job {record.job_id or '?'}  ", "muted")]
+    return Scene(job=[*job, (record.state, state_role(record.state))], state=record.state)
 
 
 def scene_of(watch: Watch, update: WatchUpdate, record: Any, reason: str) -> Scene:

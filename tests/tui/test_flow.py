@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from textual.geometry import Size
 
 from gpt_tune.ledger import Ledger
 from tests.tui.conftest import until
@@ -187,15 +188,21 @@ async def test_no_size_is_refused(home: Path, size: tuple[int, int]) -> None:
         await driver.press("question_mark", "escape", "ctrl+t", "escape", "escape")
 
 
-async def test_a_new_size_arrives_even_when_the_timer_for_it_was_dropped(home: Path) -> None:
+@pytest.mark.parametrize("timer_lost", [True, False], ids=["timer lost", "signal lost"])
+async def test_a_new_size_arrives_though_its_signal_or_timer_was_lost(
+    home: Path, monkeypatch: pytest.MonkeyPatch, timer_lost: bool
+) -> None:
     """What a busy machine does to Textual's one-shot timer, done on purpose: it never fires."""
     app = GptTune()
     async with app.run_test(size=(80, 24)) as pilot:
         driver = Driver(app, pilot)
         await driver.ready()
-        app._resize_timer = app.set_timer(3600, lambda: None)
-        await pilot.resize_terminal(120, 36)
+        if timer_lost:
+            app._resize_timer = app.set_timer(3600, lambda: None)
+            await pilot.resize_terminal(120, 36)
+        monkeypatch.setattr(app, "terminal_size", lambda: Size(120, 36))
         await until(pilot, lambda: app.screen.size == (120, 36), "the new size")
+        assert app.size == (120, 36)
 
 
 async def test_the_check_lists_what_is_missing_and_one_next_step(home: Path) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from gpt_tune.errors import SchedulerError, UserError, unknown_name
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Site
+from gpt_tune.resources import existing_file
 from gpt_tune.schedulers.base import Cluster, Scheduler, Unreachable
 from gpt_tune.schedulers.local import Local
 from gpt_tune.schedulers.slurm_cli import SlurmCli, configured_name
@@ -120,7 +121,7 @@ def _slurm_here() -> SlurmCli:
     $GPT_TUNE_SLURM or the site's `way` force one: cli or api.
     """
     name = configured_name()
-    site = sites.load(name) if name and sites.path_of(name).is_file() else None
+    site = sites.load(name) if name and existing_file(sites.path_of(name)) else None
     way = os.environ.get("GPT_TUNE_SLURM", "") or (site.way if site else "")
     if way not in ("", "cli", "api"):
         raise UserError(f"GPT_TUNE_SLURM is {way!r}.", "Set it to cli or api, or unset it.")

@@ -45,6 +45,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
     return by_lower[matches[0]] if matches else None
 
 
+def shown(text: str, most: int = 60) -> str:
+    """A user's word in quotes for a message, cut where it is too long to read."""
+    return repr(text) if len(text) <= most else f"{text[: most // 2] + '…'!r} ({len(text)} characters)"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
     """The error for a name that is not in a list, naming the nearest one."""
     names = sorted(known)
@@ -55,4 +60,4 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
         else f"Known: {', '.join(names[:12])}" + (f" and {len(names) - 12} more." if len(names) > 12 else ".")
     )
     place = f" in {where}" if where else ""
-    return UserError(f"Unknown {kind} {name!r}{place}.", hint)
+    return UserError(f"Unknown {kind} {shown(name)}{place}.", hint)

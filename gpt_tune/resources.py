@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpt_tune.errors import UserError
+from gpt_tune.errors import UserError, shown
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -29,6 +29,42 @@ def config_dir() -> Path:
 def state_dir() -> Path:
     """Ledger and state on this machine: $XDG_STATE_HOME/gpt-tune."""
     return _xdg("XDG_STATE_HOME", ".local/state")
+
+
+def existing(text: str | Path) -> Path | None:
+    """The file or folder that a user's word names, or None: also for a word that no file can be called."""
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, ~ of nobody, no right to look
+        return None
+    return path
+
+
+def existing_file(text: str | Path) -> Path | None:
+    """The file that a user's word names, or None."""
+    path = existing(text)
+    return path if path is not None and path.is_file() else None
+
+
+def existing_dir(text: str | Path) -> Path | None:
+    """The folder that a user's word names, or None."""
+    path = existing(text)
+    return path if path is not None and path.is_dir() else None
+
+
+def path_of(text: str | Path) -> Path:
+    """The path of a file to write, existing or not. UserError for a word that no file can be called."""
+    path = Path(text)
+    try:
+        path = path.expanduser()
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{shown(str(text))} cannot be a path: {reason}.", "Give another one.") from error
+    return path
 
 
 def _xdg(variable: str, fallback: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from gpt_tune.errors import UserError
+from gpt_tune.errors import UserError, shown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,8 +32,13 @@ def load(path: Path) -> dict[str, Any]:
     """A TOML file as a dict. Raises UserError when it is missing, unreadable or invalid."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read {path}: {error}.", "Check the path and its permissions.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text.", "Give a TOML file.") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(
+            f"Cannot read {shown(str(path))}: {reason}.", "Check the path and its permissions."
+        ) from error
     return parse(text, str(path))
 
 

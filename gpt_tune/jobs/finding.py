@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpt_tune import clusters
-from gpt_tune.errors import SchedulerError, UserError, nearest
+from gpt_tune.errors import SchedulerError, UserError, nearest, shown
 from gpt_tune.jobs import chains, refreshing
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.schedulers.base import ENDED, Scheduler
@@ -15,7 +15,7 @@ def find(text: str, ledger: Ledger | None = None) -> RunRecord:
     Ambiguous: UserError with the matches.
     """
     ledger = ledger or Ledger.open()
-    matches = ledger.matching(text) if text else []
+    matches = ledger.matching(text) if text.isascii() and text else []
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -25,7 +25,7 @@ def find(text: str, ledger: Ledger | None = None) -> RunRecord:
     known = [i for r in ledger.runs(limit=200) for i in (r.run_id, *r.job_ids)]
     close = nearest(text, known, cutoff=0.8)
     hint = f"Did you mean {close}?" if close else "`gpt-tune jobs` lists the runs."
-    raise UserError(f"There is no run or job {text!r}.", hint)
+    raise UserError(f"There is no run or job {shown(text)}.", hint)
 
 
 def cancel(text: str, ledger: Ledger | None = None, scheduler: Scheduler | None = None) -> RunRecord:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpt_tune import errors
 from gpt_tune.errors import UserError
 from gpt_tune.lint.kinds import kind_of
 
@@ -63,8 +64,9 @@ def _mode(path: Path, given: str) -> int:
     try:
         return path.stat().st_mode
     except (OSError, ValueError) as error:
-        reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
-        raise UserError(f"{given!r} {reason}.", "Give a script, or a folder of them.") from error
+        words = getattr(error, "strerror", None) or error
+        reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {words}"
+        raise UserError(f"{errors.shown(given)} {reason}.", "Give a script, or a folder of them.") from error
 
 
 def _walk(folder: Path) -> Iterator[Path]:

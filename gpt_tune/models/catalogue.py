@@ -6,11 +6,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from gpt_tune import toml
-from gpt_tune.errors import UserError, nearest, unknown_name
+from gpt_tune.errors import UserError, nearest, shown, unknown_name
 from gpt_tune.models.fields import from_fields, parse_inline
 from gpt_tune.models.huggingface import from_config_file
 from gpt_tune.models.shape import ModelShape
-from gpt_tune.resources import data_dir
+from gpt_tune.resources import data_dir, existing, existing_dir, existing_file
 
 _OTHER_WAYS = "Or give a path to a config.json or TOML, or layers=..,hidden=..,heads=.."
 
@@ -38,10 +38,10 @@ def get(text: str) -> ModelShape:
         return _shipped(key)
     if key in _aliases():
         return _shipped(_aliases()[key])
-    if "=" in wanted and not Path(wanted).exists():
+    if "=" in wanted and existing(wanted) is None:
         return parse_inline(wanted)
     if _looks_like_file(wanted):
-        return from_file(Path(wanted).expanduser())
+        return from_file(existing(wanted) or Path(wanted))
     known = names() if nearest(key, names(), cutoff=0.7) else [*names(), *_aliases()]
     error = unknown_name("model", wanted, known)
     raise UserError(error.message, f"{error.hint} {_OTHER_WAYS}")
@@ -49,18 +49,17 @@ def get(text: str) -> ModelShape:
 
 def from_file(path: Path) -> ModelShape:
     """A model from a Hugging Face config.json (or the folder that holds it) or from a TOML file."""
-    if path.is_dir():
+    if existing_dir(path):
         path = path / "config.json"
-    if not path.is_file():
-        raise UserError(f"There is no model file {path}.", "Check the path.")
+    if not existing_file(path):
+        raise UserError(f"There is no model file {shown(str(path))}.", "Check the path.")
     if path.suffix.lower() == ".toml":
         return from_fields(toml.load(path), str(path), path.stem)
     return from_config_file(path)
 
 
 def _looks_like_file(text: str) -> bool:
-    path = Path(text).expanduser()
-    return path.exists() or path.suffix.lower() in (".json", ".toml") or "/" in text
+    return existing(text) is not None or text.lower().endswith((".json", ".toml")) or "/" in text
 
 
 @cache

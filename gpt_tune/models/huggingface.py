@@ -29,7 +29,9 @@ def from_config_file(path: Path) -> ModelShape:
     """The shape a config.json describes. UserError when it is unreadable, unsupported or impossible."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not text.", "Give a config.json or a TOML file.") from error
+    except OSError as error:
         raise UserError(f"Cannot read {path}: {error}.", "Check the path and its permissions.") from error
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON: {error}.", "Download the file again.") from error

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from gpt_tune import toml
-from gpt_tune.errors import UserError
+from gpt_tune.errors import UserError, shown
 from gpt_tune.profiles.build import from_dict, to_dict
 from gpt_tune.profiles.files import write_private
 from gpt_tune.profiles.guess import guess
 from gpt_tune.profiles.schema import Site
-from gpt_tune.resources import config_dir
+from gpt_tune.resources import config_dir, existing_file
 
 __all__ = ["guess", "load", "merge", "names", "path_of", "problems", "save"]
 
@@ -27,7 +27,7 @@ def names() -> list[str]:
 def load(cluster: str) -> Site | None:
     """The kept site of a cluster, or None."""
     path = path_of(cluster)
-    return from_dict(Site, toml.load(path), str(path)) if path.is_file() else None
+    return from_dict(Site, toml.load(path), str(path)) if existing_file(path) else None
 
 
 def save(site: Site) -> Path:
@@ -45,7 +45,7 @@ def problems(site: Site) -> list[str]:
     if site.scheduler == "slurm" and not site.run_root:
         found.append("The shared run folder (run_root) is missing: every node of the cluster must see it.")
     if site.run_root and not site.run_root.startswith("/"):
-        found.append(f"The run folder {site.run_root!r} must be an absolute path.")
+        found.append(f"The run folder {shown(site.run_root)} must be an absolute path.")
     if site.time_limit and not TIME_LIMIT.fullmatch(site.time_limit):
         found.append(
             f"The time limit {site.time_limit!r} is not in Slurm's notation: 30, 2:00:00 or 1-12:00:00."

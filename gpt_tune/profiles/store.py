@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from gpt_tune import toml
-from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.errors import UserError, shown, unknown_name
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.build import from_dict, migrated, to_dict
 from gpt_tune.profiles.files import write_private
 from gpt_tune.profiles.schema import Profile
-from gpt_tune.resources import config_dir, data_dir
+from gpt_tune.resources import config_dir, data_dir, existing_file, path_of
 
 PROJECT_FILE = "gpt-tune.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -87,7 +87,7 @@ def save(profile: Profile, name: str) -> Path:
     """Write a profile of the user's own under this name. UserError for a bad name or a secret in it."""
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"{name!r} is no good profile name.",
+            f"{shown(name)} is no good profile name.",
             "Use up to 64 letters, digits, '.', '_' and '-', for example gpt-1.3b.",
         )
     data = to_dict(profile)
@@ -118,7 +118,7 @@ def export(name: str, everything: bool = False) -> str:
 
 def import_(path: str, name: str | None = None, overwrite: bool = False) -> Path:
     """Keep a colleague's file as a profile of the user's own, checked first."""
-    source = Path(path).expanduser()
+    source = path_of(path)
     profile = from_dict(Profile, toml.load(source), str(source))
     chosen = name or profile.name or source.stem
     if not overwrite and chosen in _own_paths():
@@ -138,12 +138,12 @@ def find(name_or_path: str) -> Path:
         return own[name_or_path]
     if name_or_path in shipped:
         return shipped[name_or_path]
-    path = Path(name_or_path).expanduser()
-    if path.is_file():
+    path = existing_file(name_or_path)
+    if path is not None:
         return path
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         raise UserError(
-            f"There is no profile file {name_or_path}.", "`gpt-tune profiles list` shows the names."
+            f"There is no profile file {shown(name_or_path)}.", "`gpt-tune profiles list` shows the names."
         )
     raise unknown_name("profile", name_or_path, [*own, *shipped])
 

@@ -270,5 +270,5 @@ def test_not_json(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=words):
             get(str(path))
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="Cannot read"):
+    with pytest.raises(UserError, match="is not text"):
         get(str(path))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt_tune.errors import UserError
+from gpt_tune.errors import UserError, shown
+from gpt_tune.resources import existing, existing_dir
 
 if TYPE_CHECKING:
     from gpt_tune.ledger import RunRecord
@@ -25,15 +26,17 @@ class Target:
 
 def target_of(names: Sequence[str], fetch: bool = True) -> Target:
     """What the arguments of watch, parse or diagnose stand for. fetch: logs of another machine are copied here."""
-    files = [n for n in names if Path(n).expanduser().exists()]
+    files = [n for n in names if existing(n)]
     if len(files) == len(names):
         for name in files:
-            if Path(name).expanduser().is_dir():
+            if existing_dir(name):
                 raise UserError(f"{name} is a folder.", "Name the log files in it.")
         return Target(tuple(str(Path(n).expanduser()) for n in files))
     missing = next(n for n in names if n not in files)
     if len(names) > 1 or _looks_like_path(missing):
-        raise UserError(f"There is no file {missing}.", "Check the path; a run id or job id stands alone.")
+        raise UserError(
+            f"There is no file {shown(missing)}.", "Check the path; a run id or job id stands alone."
+        )
     from gpt_tune import jobs
     from gpt_tune.workflows.remote_logs import logs_here, paths_of
 

@@ -12,6 +12,7 @@ from gpt_tune.errors import UserError
 from gpt_tune.profiles import store
 from gpt_tune.profiles.build import to_dict, value_at
 from gpt_tune.profiles.settings import known_keys
+from gpt_tune.resources import existing_file, path_of
 from tui.cli.options import json_option, set_option
 from tui.cli.output import emit_json, say, show, show_table
 
@@ -106,7 +107,7 @@ def _words(value: Any) -> str:
 def save(name: str, source: str | None, overwrite: bool, changes: tuple[str, ...], as_json: bool) -> int:
     from gpt_tune.profiles.schema import Profile
 
-    if store.own_path(name).is_file() and not overwrite and source != name:
+    if existing_file(store.own_path(name)) and not overwrite and source != name:
         raise UserError(f"A profile {name!r} already exists.", "Choose another name, or --overwrite.")
     base = store.load(source) if source else Profile()
     return _saved(store.save(store.with_settings(base, changes), name), name, as_json)
@@ -121,7 +122,7 @@ def edit(name: str, changes: tuple[str, ...], as_json: bool) -> int:
     from gpt_tune.profiles.build import from_dict
     from gpt_tune.profiles.schema import Profile
 
-    text = store.export(name, everything=not changes and not store.own_path(name).is_file())
+    text = store.export(name, everything=not changes and not existing_file(store.own_path(name)))
     if not changes:
         edited = click.edit(text, extension=".toml")
         if edited is None:
@@ -145,7 +146,7 @@ def remove(name: str, as_json: bool) -> int:
 
 
 @command.command("import", help="Keep a colleague's file as a profile of yours.")
-@click.argument("path", type=click.Path())
+@click.argument("path")
 @click.option("--name", default=None, help="Name to keep it under; default: the one it has.")
 @click.option("--overwrite", is_flag=True, help="Replace a profile of that name.")
 @json_option
@@ -156,7 +157,7 @@ def import_(path: str, name: str | None, overwrite: bool, as_json: bool) -> int:
 
 @command.command(help="One file for a colleague, on stdout or into --out.")
 @click.argument("name")
-@click.option("--out", type=click.Path(), default=None, help="Write here instead of stdout.")
+@click.option("--out", default=None, help="Write here instead of stdout.")
 @click.option("--all", "everything", is_flag=True, help="Also settings left at their default.")
 @json_option
 def export(name: str, out: str | None, everything: bool, as_json: bool) -> int:
@@ -164,7 +165,7 @@ def export(name: str, out: str | None, everything: bool, as_json: bool) -> int:
     if out:
         from gpt_tune.profiles.files import write_private
 
-        return _saved(write_private(Path(out).expanduser(), text), name, as_json)
+        return _saved(write_private(path_of(out), text), name, as_json)
     if as_json:
         emit_json({"schema": SCHEMA, "profiles": [{"name": name, "toml": text}]})
     else:

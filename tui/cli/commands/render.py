@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from gpt_tune.errors import EXIT_DONE, UserError
+from gpt_tune.resources import path_of
 from tui.cli.options import json_option, set_option
 from tui.cli.output import emit_json, say, show
 
 
 @click.command(help="Write every file of a job into a folder; nothing is submitted.")
 @click.argument("profile")
-@click.option("--out", type=click.Path(), default=None, help="Folder to write into; default: ./PROFILE.")
+@click.option("--out", default=None, help="Folder to write into; default: ./PROFILE.")
 @set_option
 @click.option("--force", is_flag=True, help="Write into a folder that is not empty.")
 @json_option
@@ -23,7 +24,7 @@ def command(profile: str, out: str | None, changes: tuple[str, ...], force: bool
     from gpt_tune.schedulers.local_files import LocalFiles
     from gpt_tune.workflows.offline import prepare_anywhere
 
-    folder = Path(out or Path(profile).stem).expanduser().absolute()
+    folder = path_of(out or Path(profile).stem).absolute()
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file.", "Give a folder with --out.")
     if folder.is_dir() and any(folder.iterdir()) and not force:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpt_tune.errors import EXIT_DONE, UserError
+from gpt_tune.resources import path_of
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, say, show, show_table
 
@@ -71,7 +71,7 @@ def _percent(share: float | None) -> str:
 @click.option(
     "--format", "form", type=click.Choice(["csv", "json", "benchmark"]), default="csv", show_default=True
 )
-@click.option("--out", type=click.Path(), default=None, help="File to write.")
+@click.option("--out", default=None, help="File to write.")
 @json_option
 def export(identities: tuple[str, ...], form: str, out: str | None, as_json: bool) -> int:
     from gpt_tune.workflows import results
@@ -90,7 +90,7 @@ def export(identities: tuple[str, ...], form: str, out: str | None, as_json: boo
     if out is None:
         sys.stdout.write(text)
         return EXIT_DONE
-    path = Path(out).expanduser()
+    path = path_of(out)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

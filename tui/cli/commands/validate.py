@@ -7,15 +7,16 @@ from typing import Any
 
 import click
 
-from gpt_tune.errors import EXIT_DONE, UserError
+from gpt_tune.errors import EXIT_DONE, UserError, shown
+from gpt_tune.resources import existing_file, path_of
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, say, show, show_table
 
 
 @click.command(help="Hold predictions against measured runs (a CSV); --fit fits on another CSV first.")
-@click.argument("runs", type=click.Path())
-@click.option("--fit", type=click.Path(), default=None, help="Fit the constants on these runs before.")
-@click.option("--csv", "out", type=click.Path(), default=None, help="Write one line a run here.")
+@click.argument("runs")
+@click.option("--fit", default=None, help="Fit the constants on these runs before.")
+@click.option("--csv", "out", default=None, help="Write one line a run here.")
 @json_option
 def command(runs: str, fit: str | None, out: str | None, as_json: bool) -> int:
     from gpt_tune.workflows.validate import validate
@@ -27,7 +28,7 @@ def command(runs: str, fit: str | None, out: str | None, as_json: bool) -> int:
     if report.ignored_columns:
         say(f"ignored columns: {', '.join(report.ignored_columns)}")
     if out is not None:
-        _write(Path(out).expanduser(), report_csv(report))
+        _write(path_of(out), report_csv(report))
     data = report_json(report)
     if as_json:
         emit_json(data)
@@ -37,9 +38,9 @@ def command(runs: str, fit: str | None, out: str | None, as_json: bool) -> int:
 
 
 def _file(name: str) -> Path:
-    path = Path(name).expanduser()
-    if not path.is_file():
-        raise UserError(f"There is no file {name}.", "Give a CSV of measured runs.")
+    path = existing_file(name)
+    if path is None:
+        raise UserError(f"There is no file {shown(name)}.", "Give a CSV of measured runs.")
     return path
 
 

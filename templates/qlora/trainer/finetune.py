@@ -84,6 +84,11 @@ def train(settings, options, place, fit, start, adapter):
         return 0
     # Before the model: with ZeRO-3 transformers splits it over the ranks while it loads.
     arguments = arguments_of(settings, options, device, bf16, total, warmup, bool(checked), place)
+    if settings["strategy"] != "ddp":
+        import deepspeed
+
+        # Does nothing where transformers did it. ZeRO-3 counts the ranks while the model loads.
+        deepspeed.init_distributed(dist_backend="gloo" if device == "cpu" else "nccl")
     half = torch.float32 if device == "cpu" else (torch.bfloat16 if bf16 else torch.float16)
     began = time.monotonic()
     model = modelling.load(settings, place, device, half, adapter)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from gpt_tune.errors import UserError
 
+_MOST_PROCESSES = 1024  # the job script starts no more on one machine
+
 
 def nodes_of(gpus: int, gpus_per_node: int) -> int:
     """Whole nodes for a number of GPUs. UserError naming the nearest legal numbers.
@@ -22,3 +24,8 @@ def nodes_of(gpus: int, gpus_per_node: int) -> int:
             f"Take {below} ({nodes} nodes) or {above} ({nodes + 1} nodes).",
         )
     return nodes
+
+
+def most_processes(cpus: int) -> int:
+    """Processes that a machine without GPUs may start at once: a few for each CPU, so that it stays usable."""
+    return min(_MOST_PROCESSES, max(8, 4 * cpus))

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpt_tune import clusters, recipes, resources
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware import catalogue
-from gpt_tune.hardware.sizes import nodes_of
+from gpt_tune.hardware.sizes import most_processes, nodes_of
 from gpt_tune.models import catalogue as models
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.planner.types import Plan
@@ -49,6 +49,7 @@ def prepare(
         )
     partition = choose_partition(cluster, profile.resources.partition or full.partition)
     group = choose_group(profile, full, partition)
+    check_local_size(cluster, profile.resources.gpus)
     gpus, per_node, nodes = _size(profile, partition, group, plan)
     check_time_limit(full.time_limit, partition)
     run_id, token = new_run_id(), f"gpt-tune-{secrets.token_hex(8)}"
@@ -159,6 +160,24 @@ def _wanted_gpu(profile: Profile, site: Site) -> str | None:
 def _is_mixed(partition: Partition) -> bool:
     """Whether the GPU's type must be part of the request."""
     return len({g.gpu for g in partition.groups if g.gpus_per_node}) > 1
+
+
+def check_local_size(cluster: Cluster, wanted: int | None) -> None:
+    """UserError for more processes than this machine should start. A real cluster's limits are its partitions'."""
+    if cluster.scheduler != "local" or wanted is None:
+        return
+    groups = [group for partition in cluster.partitions for group in partition.groups]
+    gpus, cpus = sum(g.gpus_per_node for g in groups), max((g.cpus_per_node for g in groups), default=1)
+    most = gpus or most_processes(cpus)
+    if wanted > most:
+        asked, has = (
+            (f"{wanted} GPUs", f"{gpus} GPU{'s' if gpus > 1 else ''}")
+            if gpus
+            else (f"{wanted} processes", f"no GPUs and {cpus} CPU{'s' if cpus > 1 else ''}")
+        )
+        raise UserError(
+            f"{asked} are too many: this machine has {has}.", f"Set resources.gpus to at most {most}."
+        )
 
 
 def _size(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware import catalogue
 from gpt_tune.hardware.sizes import nodes_of
+from gpt_tune.jobs.preparing import check_local_size
 from gpt_tune.models import catalogue as models
 from gpt_tune.profiles import settings, sites
 from gpt_tune.profiles.build import check_values
@@ -112,6 +113,8 @@ def _check_meaning(draft: Draft, key: str) -> None:
     elif key == "resources.gpu" and profile.resources.gpu:
         catalogue.node_for(profile.resources.gpu)
     elif key.startswith("resources."):
+        if cluster is not None:
+            check_local_size(cluster, profile.resources.gpus)
         machine = machine_of(profile, draft.site, cluster)
         nodes_of(machine.gpus, machine.node_gpus)
         have = machine.partition.gpus_total if machine.partition else 0

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpt_tune import clusters, recipes, toml
 from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.jobs.preparing import check_local_size
 from gpt_tune.ledger import RunRecord
 from gpt_tune.models import catalogue as models
 from gpt_tune.planner.types import Plan, PlanRequest
@@ -226,6 +227,8 @@ def _meaning_problems(draft: Draft) -> list[Problem]:
             Problem("site", "site.run_root", s) for s in sites.problems(draft.site) if "run folder" not in s
         ]
     try:
+        if draft.cluster is not None:
+            check_local_size(draft.cluster, draft.profile.resources.gpus)
         machine = machine_of(draft.profile, draft.site, draft.cluster)
     except UserError as error:
         return [*found, Problem("gpus", "resources.gpus", str(error))]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from gpt_tune import clusters, jobs, planner, recipes
 from gpt_tune.errors import UserError
+from gpt_tune.jobs.preparing import check_local_size
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.profiles import sites
@@ -50,6 +51,8 @@ def prepare(
     scheduler = scheduler or clusters.connect(profile.cluster or None)
     found = cluster or scheduler.discover()
     full_site, warnings = _site(profile, found, site)
+    if not needs_plan(profile.recipe) or has_gpus(found, None):
+        check_local_size(found, profile.resources.gpus)
     machine = machine_of(profile, full_site, found)
     _refuse_what_cannot_run(profile, found, machine)
     request = _question(profile, full_site, found)

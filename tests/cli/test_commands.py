@@ -272,6 +272,14 @@ def test_render_for_a_cluster_that_is_not_here(gpt_tune: Run, tmp_path: Path) ->
     assert "p6-b200" in done.error["hint"]
 
 
+@pytest.mark.parametrize("number", ["1025", "100000", "99999999999999999999999"])
+@pytest.mark.parametrize("command", [("submit", "smoke", "--dry-run"), ("render", "smoke")])
+def test_too_many_local_processes_are_refused(gpt_tune: Run, command: tuple[str, ...], number: str) -> None:
+    done = gpt_tune(*command, "--set", f"resources.gpus={number}")
+    assert (done.code, done.out) == (2, "")
+    assert "this machine has" in done.err or "at most 18 digits" in done.err
+
+
 def test_dry_run_writes_nothing(gpt_tune: Run, home: Path) -> None:
     done = gpt_tune("submit", "smoke", "--dry-run", "--json")
     assert (done.code, done.json["state"], done.json["job_id"]) == (0, "DRY_RUN", None)
@@ -434,6 +442,7 @@ def test_diagnose_a_run_that_was_cancelled(gpt_tune: Run) -> None:
     run_id = gpt_tune("submit", "smoke", "--set", "smoke.seconds=600", "--json").json["run_id"]
     gpt_tune("cancel", run_id, "--json")
     gpt_tune("watch", run_id, "--json")
-    assert gpt_tune("diagnose", run_id, "--json").json["status"] != "healthy"
+    told = gpt_tune("diagnose", run_id, "--json").json
+    assert (told["status"], [f["id"] for f in told["findings"]]) == ("warning", ["F77"])
     done = gpt_tune("resubmit", run_id, "--with-fix", "--json")
     assert (done.code, len(gpt_tune("jobs", "--json").json["jobs"])) == (2, 1)

@@ -159,3 +159,28 @@ def test_run_ids_differ_and_sort_by_time() -> None:
     ids = [new_run_id() for _ in range(200)]
     assert len(set(ids)) == 200
     assert all(re.fullmatch(r"r\d{8}-\d{6}-[a-z0-9]{4}", i) for i in ids)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cpus", "most", "has"),
+    [
+        (0, 1, 8, "no GPUs and 1 CPU"),
+        (0, 2, 8, "no GPUs and 2 CPUs"),
+        (0, 16, 64, "no GPUs and 16 CPUs"),
+        (0, 4000, 1024, "no GPUs and 4000 CPUs"),
+        (1, 2, 1, "1 GPU"),
+        (8, 2, 8, "8 GPUs"),
+        (3, 512, 3, "3 GPUs"),
+    ],
+)
+def test_this_machine_starts_no_more_processes_than_it_bears(
+    home: Path, tmp_path: Path, gpus: int, cpus: int, most: int, has: str
+) -> None:
+    only = replace(group("b200" if gpus else "", 1, gpus), cpus_per_node=cpus)
+    here = cluster(partition("local", only), name="local", scheduler="local")
+    assert prepare(smoke(gpus=most), here, tmp_path).nodes == 1
+    for wanted in (most + 1, 2 * most, 10**22):
+        with pytest.raises(UserError, match=rf"{wanted} .* too many: this machine has {has}\. ") as error:
+            prepare(smoke(gpus=wanted, gpus_per_node=most), here, tmp_path)
+        assert error.value.hint == f"Set resources.gpus to at most {most}."
+        assert error.value.exit_code == EXIT_USAGE

@@ -331,3 +331,12 @@ def test_an_unreachable_cluster_stays_an_error(monkeypatch: pytest.MonkeyPatch) 
 def test_a_profile_for_a_cluster_that_is_not_here() -> None:
     draft = choices.start(Profile(cluster="elsewhere"))
     assert choices.needs_cluster(draft) == "elsewhere"
+
+
+@pytest.mark.parametrize("number", ["257", "1_000_000", "99999999999999999999999"])
+def test_no_more_processes_than_this_machine_bears(number: str) -> None:
+    assert choices.check(local(), "resources.gpus", "256") is None
+    told = choices.check(local(), "resources.gpus", number)
+    assert "no GPUs and 64 CPUs" in str(told) or "at most 18 digits" in str(told)
+    kept = replace(local(), profile=replace(local().profile, resources=Resources(gpus=10**6)))
+    assert [(p.step, p.key) for p in choices.problems(kept)] == [("gpus", "resources.gpus")]

@@ -92,6 +92,19 @@ def test_every_rank_starts_and_ends_with_rank_0(run_dir: Path) -> None:
         assert f"rank {rank} of 3 on " in done.stdout
 
 
+@pytest.mark.parametrize(
+    "ranks", ["1025", "1000000", "9" * 23, "0", "-1", "07", "1e3", "two", "x[$(touch hacked)]"]
+)
+def test_one_machine_refuses_a_slip_in_the_number_of_ranks(run_dir: Path, ranks: str) -> None:
+    done = run(smoke_script(run_dir), RANKS=ranks)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"RANKS is '{ranks}'; this machine starts 1 to " in line
+    assert "rank 0" not in done.stdout
+    assert (run_dir / "exit_code").read_text() == "2\n"
+    assert not (run_dir / "hacked").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM, signal.SIGINT])
 def test_a_warning_or_a_cancel_saves_and_ends_every_rank(run_dir: Path, number: signal.Signals) -> None:
     long = Smoke(steps=100_000, layers=1, hidden=16, heads=2, seq_length=16, micro_batch_size=2)

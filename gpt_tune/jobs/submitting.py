@@ -40,7 +40,7 @@ def submit(
             raise
         return found
     except UserError:
-        _take_back(spec, rendered, scheduler)
+        take_back(spec, rendered, scheduler)
         ledger.remove(record.run_id)
         raise
     except BaseException:  # Ctrl-C while the scheduler decides: from now on others may look for the job
@@ -102,7 +102,7 @@ def _write_folder(spec: JobSpec, rendered: Rendered, scheduler: Scheduler) -> No
         scheduler.files.set_group(spec.run_dir, spec.site.group)
 
 
-def _take_back(spec: JobSpec, rendered: Rendered, scheduler: Scheduler) -> None:
+def take_back(spec: JobSpec, rendered: Rendered, scheduler: Scheduler) -> None:
     """Remove the files of a run that never was, and the folders they leave empty."""
     folders = {spec.run_dir, f"{spec.run_dir}/{rendering.LOG_FOLDER}"}
     for file in rendered.files:

@@ -160,7 +160,7 @@ class SlurmApi(SlurmCli):
             return super().statuses(job_ids)
         except Refused as error:
             raise refusals.failed("pyslurm", error.words) from error
-        return slurm_jobs.by_id([_status(j) for j in answer], wanted)
+        return slurm_jobs.by_id([s for j in answer for s in _statuses(j)], wanted)
 
     def my_jobs(self) -> list[JobStatus]:
         try:
@@ -272,6 +272,15 @@ def _minutes(value: int | str | None) -> str:
     if isinstance(value, int):
         return slurm_words.duration(value * 60)
     return "n/a" if value is None else "infinite"
+
+
+def _statuses(job: Mapping[str, Any]) -> list[JobStatus]:
+    """A job; tasks of an array that wait are one record and several jobs."""
+    status = _status(job)
+    if job["array_id"] is None or job["array_task"] is not None or not job.get("array_waiting"):
+        return [status]
+    tasks = hostlist.expand(f"[{job['array_waiting']}]")
+    return [replace(status, job_id=f"{job['array_id']}_{task}") for task in tasks]
 
 
 def _status(job: Mapping[str, Any]) -> JobStatus:

@@ -30,6 +30,8 @@ def squeue_arguments(user: str, job_ids: Sequence[str] = ()) -> list[str]:
     argv = ["squeue", "--noheader", "--states=all", "-O", columns.argument(SQUEUE_COLUMNS)]
     if len(job_ids) != 1:
         argv.append(f"--user={user}")
+    if any("_" in i for i in job_ids):
+        argv.append("--array")  # tasks that wait would be one row for all of them
     if job_ids:
         argv.append("--jobs=" + ",".join(job_ids))
     return argv

@@ -103,3 +103,21 @@ def test_names_come_back_whole(scheduler: Scheduler, tmp_path: Path, name: str) 
     )
     job_id = scheduler.submit(SubmitRequest(str(folder / "job.sh"), str(folder), name, "t"))
     assert scheduler.statuses([job_id])[job_id].name == name
+
+
+def test_tasks_of_an_array_that_wait(scheduler: Scheduler, tmp_path: Path) -> None:
+    if scheduler.kind == "local":
+        pytest.skip("this machine has no arrays")
+    (tmp_path / "run").mkdir()
+    script = tmp_path / "run" / "job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --array=1-12:5%1\n#SBATCH --output=/dev/null\nsleep 600\n")
+    job_id = scheduler.submit(SubmitRequest(str(script), str(tmp_path / "run"), "arr", "t"))
+    tasks = [f"{job_id}_{n}" for n in (1, 6, 11)]
+    wait_until(
+        lambda: "RUNNING" in {s.state for s in scheduler.statuses(tasks).values()}, 30, "the first task"
+    )
+    found = scheduler.statuses([*tasks, f"{job_id}_2", job_id])
+    assert set(found) == {*tasks, job_id}
+    assert sorted(found[t].state for t in tasks) == ["PENDING", "PENDING", "RUNNING"]
+    assert found[job_id].state == "RUNNING"
+    scheduler.cancel(job_id)

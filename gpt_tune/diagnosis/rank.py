@@ -27,6 +27,9 @@ class Candidate:
     hangs: bool = False
 
 
+_ENDED_BADLY = frozenset({"FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "TIMEOUT", "CANCELLED", "PREEMPTED"})
+
+
 def conclude(
     candidates: Sequence[Candidate],
     state: str,
@@ -38,6 +41,7 @@ def conclude(
     """The diagnosis of what was found. state: the scheduler's word. ended: the trainer said it was done."""
     if waiting is not None:
         return Diagnosis("pending", waiting if waiting.severity == "warning" else None, (waiting,))
+    ended = ended and state not in _ENDED_BADLY  # the last step's line is no proof against the scheduler
     if (ended or state == "COMPLETED") and not any(_is_cause(c) for c in candidates):
         # It did what it was to do: what followed is shutting down, and warnings are worth a line, not a verdict.
         kept = [c.finding for c in candidates if c.role != "echo" or c.finding.severity == "info"]

@@ -291,3 +291,13 @@ def test_own_runs_that_failed(name: str, cause: str) -> None:
     if cause == "F215":
         assert "compute_70" in got.root_cause.text
         assert got.root_cause.changes == {"layout.fixed.fusions.masked_softmax": "false"}
+
+
+@pytest.mark.parametrize(
+    "state", ["CANCELLED", "PREEMPTED", "TIMEOUT", "FAILED", "OUT_OF_MEMORY", "NODE_FAIL"]
+)
+def test_a_last_step_does_not_make_a_bad_end_completed(tmp_path: Path, state: str) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(line(i, total=3) for i in (1, 2, 3)) + "\n")
+    assert diagnose([log], "COMPLETED").status == "completed"
+    assert diagnose([log], state).status in ("failed", "warning")

@@ -24,8 +24,10 @@ class Target:
     foreign: ForeignJob | None = None
 
 
-def target_of(names: Sequence[str], fetch: bool = True) -> Target:
-    """What the arguments of watch, parse or diagnose stand for. fetch: logs of another machine are copied here."""
+def target_of(names: Sequence[str], fetch: bool = True, fresh: bool = False) -> Target:
+    """What the arguments of watch, parse or diagnose stand for. fetch: logs of another machine are copied here.
+    fresh: the run's cluster is asked first how the run stands.
+    """
     files = [n for n in names if existing(n)]
     if len(files) == len(names):
         for name in files:
@@ -38,12 +40,16 @@ def target_of(names: Sequence[str], fetch: bool = True) -> Target:
             f"There is no file {shown(missing)}.", "Check the path; a run id or job id stands alone."
         )
     from gpt_tune import jobs
+    from gpt_tune.ledger import Ledger
     from gpt_tune.workflows.remote_logs import logs_here, paths_of
 
     try:
         record = jobs.find(missing)
     except UserError as unknown:
         return _foreign(missing, unknown)
+    if fresh and record.active:
+        jobs.refresh(Ledger.open())  # a cluster that does not answer leaves the last state
+        record = jobs.find(record.run_id)
     return Target(tuple(logs_here(record) if fetch else paths_of(record)), record)
 
 

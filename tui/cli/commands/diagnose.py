@@ -20,12 +20,13 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
     from tui.cli.follow import finding_words
     from tui.cli.targets import target_of
 
-    target = target_of(logs)
-    if target.record is None:
+    target = target_of(logs, fresh=True)
+    known = target.record or (target.foreign.status if target.foreign else None)
+    if known is None:
         result = diagnose(list(target.paths))
     else:
         there = [p for p in target.paths if Path(p).is_file()]
-        result = diagnose(there, target.record.state, target.record.reason)
+        result = diagnose(there, known.state, known.reason, known.exit_code)
     if as_json:
         emit_json(diagnose_json(result))
     else:

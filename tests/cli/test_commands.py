@@ -317,6 +317,19 @@ def test_the_whole_path_on_this_machine(gpt_tune: Run) -> None:
     assert cancelled["state"] == "COMPLETED", "cancelling what has ended changes nothing"
 
 
+def test_watch_several_at_once(gpt_tune: Run, log: Path) -> None:
+    runs = [gpt_tune("submit", "smoke", "--set", "smoke.steps=2", "--json").json for _ in range(2)]
+    for run in runs:
+        gpt_tune("watch", run["run_id"])
+    done = gpt_tune("watch", runs[0]["run_id"], log, runs[1]["job_id"], "--once", "--json")
+    ends = [e for e in map(json.loads, done.out.splitlines()) if e["event"] == "end"]
+    assert done.code == 0
+    assert [e["run_id"] for e in ends] == [runs[0]["run_id"], None, runs[1]["run_id"]]
+    wrong = gpt_tune("watch", runs[0]["run_id"], "nosuch", "--once")
+    assert (wrong.code, wrong.out, "nosuch" in wrong.err) == (2, "", True)
+    assert "--once" in gpt_tune("watch", *(r["run_id"] for r in runs)).err
+
+
 def test_cancel_ends_a_job_and_watch_says_it_failed(gpt_tune: Run) -> None:
     data = gpt_tune("submit", "smoke", "--set", "smoke.seconds=600", "--json").json
     assert gpt_tune("cancel", data["run_id"]).code == 0

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from gpt_tune.errors import UserError
+from gpt_tune.resources import existing
 from tui.cli.options import json_option
+
+if TYPE_CHECKING:
+    from tui.cli.targets import Target
 
 
 @click.command(
@@ -15,12 +21,32 @@ from tui.cli.options import json_option
 @click.option("--once", is_flag=True, help="Say how it stands now and end.")
 @json_option
 def command(targets: tuple[str, ...], once: bool, as_json: bool) -> int:
-    from tui.cli.follow import follow_files, follow_run
+    from tui.cli.follow import follow_run
     from tui.cli.targets import target_of
 
     if not targets:
         return follow_run(_newest(), once, as_json)
+    if len(targets) > 1 and not all(existing(t) for t in targets):
+        return _each(targets, once, as_json)
     target = target_of(targets, fetch=False)
+    return _follow(target, once, as_json)
+
+
+def _each(names: tuple[str, ...], once: bool, as_json: bool) -> int:
+    """Several runs, or runs and files, one after the other: only `once` comes to an end with each."""
+    from tui.cli.targets import target_of
+
+    targets = [
+        target_of((name,), fetch=False) for name in names
+    ]  # a wrong one is said before the first is shown
+    if not once:
+        raise UserError("Several runs cannot be followed together.", "Add --once, or name one run.")
+    return max(_follow(target, once, as_json) for target in targets)
+
+
+def _follow(target: Target, once: bool, as_json: bool) -> int:
+    from tui.cli.follow import follow_files, follow_run
+
     if target.record is not None:
         return follow_run(target.record.run_id, once, as_json)
     return follow_files(target.paths, once, as_json, target.foreign)

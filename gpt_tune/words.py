@@ -27,6 +27,15 @@ def seconds_words(seconds: float) -> str:
     return f"{days} d {hours} h"
 
 
+def gpu_hours_words(hours: float | None) -> str:
+    """What a job costs: 1,240.5 GPU-hours, 0.017 GPU-hours, no GPU-hours; None when nobody can tell."""
+    if hours is None:
+        return "an unknown number of GPU-hours"
+    if not hours:
+        return "no GPU-hours"
+    return f"{hours:,.1f} GPU-hours" if hours >= 1 else f"{hours:.2g} GPU-hours"
+
+
 def percent_words(fraction: float) -> str:
     """A fraction as a percentage: 0.224 -> 22 %, 0.0213 -> 2.1 %."""
     value = 100 * fraction

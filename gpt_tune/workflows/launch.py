@@ -61,7 +61,7 @@ def prepare(
     spec = jobs.prepare(settled, full_site, found, chosen, scheduler=scheduler, run_dir=run_dir)
     rendered = recipes.render(spec)
     warnings += tuple(str(w) for w in rendered.summary.get("warnings", ()))
-    return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(profile, request, chosen))
+    return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(spec, rendered, request))
 
 
 def submit(launch: Launch, ledger: Ledger | None = None) -> RunRecord:
@@ -150,7 +150,21 @@ def _settled(profile: Profile, cluster: Cluster, machine: Machine, site: Site) -
     return replace(profile, cluster=cluster.name, resources=resources, trainer=trainer)
 
 
-def _gpu_hours(profile: Profile, request: PlanRequest | None, plan: Plan | None) -> float | None:
-    if plan is None or request is None:
+def _gpu_hours(spec: JobSpec, rendered: Rendered, request: PlanRequest | None) -> float | None:
+    """GPUs the job holds, used or not, times the hours it is expected to hold them."""
+    held = spec.nodes * spec.gpus_per_node if spec.gpus else 0
+    if not held:
+        return 0.0
+    seconds = _expected_seconds(spec, rendered, request)
+    return None if seconds is None else held * seconds / 3600
+
+
+def _expected_seconds(spec: JobSpec, rendered: Rendered, request: PlanRequest | None) -> float | None:
+    if spec.plan is not None and request is not None:
+        return iterations_of(spec.profile, request) * spec.plan.step.seconds
+    expected = rendered.prediction
+    if spec.profile.recipe == "smoke" and spec.profile.smoke.steps is None:
+        return float(spec.profile.smoke.seconds)  # it trains by the clock
+    if expected.total_steps is None or expected.step_seconds is None:
         return None
-    return iterations_of(profile, request) * plan.step.seconds * plan.layout.gpus / 3600
+    return expected.total_steps * expected.step_seconds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpt_tune import jobs
 from gpt_tune.errors import EXIT_DONE
 from gpt_tune.ledger import RunRecord
-from gpt_tune.words import seconds_words
+from gpt_tune.words import gpu_hours_words, seconds_words
 from gpt_tune.workflows.launch import Launch
 from tui.cli.output import emit_json, say, show
 
@@ -22,8 +22,8 @@ def describe(launch: Launch) -> None:
 
         say(f"  layout   {layout_words(launch.plan.layout)}")
         say(f"  step     {seconds_words(launch.plan.step.seconds)}, memory {memory_words(launch.plan)} GiB")
-    if launch.gpu_hours is not None:
-        say(f"  cost     {launch.gpu_hours:,.1f} GPU-hours")
+    if launch.gpu_hours:
+        say(f"  cost     {gpu_hours_words(launch.gpu_hours)}")
     say(f"  folder   {spec.run_dir}")
     for warning in launch.warnings:
         say(f"  note: {warning}")

@@ -8,7 +8,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from gpt_tune.words import count_words
+from gpt_tune.words import count_words, gpu_hours_words
 from tui.screens.step import StepPage
 from tui.widgets.fileview import FileView
 from tui.widgets.lines import Lines
@@ -90,8 +90,7 @@ class ReviewStep(StepPage):
         tasks = spec.nodes * spec.tasks_per_node
         what = plural(spec.gpus, "GPU") if spec.gpus else plural(tasks, "process", "processes")
         size = f"{what} on {plural(spec.nodes, 'node')}"
-        hours = self._preview.gpu_hours
-        cost = f"costs {hours:,.1f} GPU-hours" if hours else "costs no GPU-hours"
+        cost = f"costs {gpu_hours_words(self._preview.gpu_hours)}"
         total = self._preview.rendered.prediction.total_steps
         steps = f", {count_words(total)} steps" if total else ""
         first: Line = [

@@ -27,7 +27,7 @@ from gpt_tune.workflows.runs_csv import Run, read
 
 TRUTH = Path(__file__).resolve().parents[2] / "shared" / "truth"
 # What one GPU type has in common whatever the trainer: these also stand without a trainer's name.
-_OF_THE_GPU = ("gemm_fraction", "memory_fraction", "attention_fraction", "intra_fraction")
+_OF_THE_GPU = ("gemm_fraction", "memory_fraction", "intra_fraction")
 # A constant that the fit left within this (natural-log units) of its default is not stated.
 _WORTH_STATING = 0.02
 

@@ -58,9 +58,12 @@ def fit(
     scale = _scale(r)
     damping = 1e-2
     loss = _loss(r, run_weight, scale, theta, prior, spread)
-    for _ in range(_ITERATIONS):
+    jacobian = _jacobian(at, theta, r, low, high)
+    for iteration in range(_ITERATIONS):
         w = run_weight / (scale**2 + r**2)
-        jacobian = _jacobian(at, theta, r, low, high)
+        if iteration % 2 == 0 and iteration > 0:
+            # One derivative serves two steps: it changes slowly, and costs a prediction a constant.
+            jacobian = _jacobian(at, theta, r, low, high)
         normal = jacobian.T @ (w[:, None] * jacobian) + np.diag(1.0 / spread**2)
         pull = jacobian.T @ (w * r) + (theta - prior) / spread**2
         improved = False
@@ -73,8 +76,11 @@ def fit(
                 improved = True
                 break
             damping *= 4.0
-        if not improved:
+        if not improved and iteration % 2 == 0:
             break
+        if not improved:
+            damping = 1e-2
+            continue
         gain = loss - loss_new
         theta, r, damping = candidate, r_new, max(damping / 4.0, 1e-6)
         scale = _scale(r)

@@ -10,12 +10,18 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
+# So few rows are cheaper to compute one by one than to compare.
+FEW = 32
+
+
 def distinct(columns: Sequence[Ints]) -> tuple[list[Ints], NDArray[np.intp]]:
-    """The distinct rows of the columns, and for each row the number of its distinct one.
+    """The distinct rows of the columns (of few: all of them), and for each row the number of its distinct one.
 
     Columns of small numbers are turned into one code by mixed radix and found by marking, without sorting.
     """
     n = len(columns[0])
+    if n <= FEW:
+        return list(columns), np.arange(n)
     code = np.zeros(n, dtype=np.int64)
     values: list[Ints] = []
     size = 1

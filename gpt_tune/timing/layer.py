@@ -121,8 +121,8 @@ def counts(model: ModelShape, dropout: bool, fused: float) -> Counts:
         inside=(reshapes[0] + rotary[0], reshapes[1] + rotary[1]),
         mlp=mlp,
         kernels=(
-            mix(kernels_[0] + 24.0 * turns, 20.0 + 2.0 * turns),
-            mix(kernels_[1] + 30.0 * turns, 32.0 + 2.0 * turns),
+            mix(kernels_[0] + 16.0 * turns, 20.0 + 2.0 * turns),
+            mix(kernels_[1] + 16.0 * turns, 32.0 + 2.0 * turns),
         ),
     )
 

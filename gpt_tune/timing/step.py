@@ -89,7 +89,7 @@ class _Pieces:
 
     dense: _Cost
     sparse: _Cost | None
-    again: _Cost  # recomputing one (dense) layer
+    again: _Cost  # recomputing one layer (with experts where the model has them)
     embedding: _Cost
     head: _Cost
 
@@ -166,17 +166,17 @@ def _pieces(
     )
     dropout = (trainer.dropout or 0.0) > 0 if trainer.dropout is not None else model.norm == "layernorm"
     timer = LayerTimer(model, micro, node.nvlink_domain_gpus, constants, dropout)
-    forward, backward = timer.layer(False), timer.layer(True)
     core = timer.attention_core() * (selective == 1)
-    backward = replace(backward, gpu=backward.gpu + core)
+    forward, backward = timer.layer(False), timer.layer(True)
+    dense = _exposed(forward, replace(backward, gpu=backward.gpu + core))
     sparse = None
     if model.moe:
-        back = timer.layer(True, sparse=True)
-        sparse = _exposed(timer.layer(False, sparse=True), replace(back, gpu=back.gpu + core))
+        forward, backward = timer.layer(False, sparse=True), timer.layer(True, sparse=True)
+        sparse = _exposed(forward, replace(backward, gpu=backward.gpu + core))
     return _Pieces(
-        dense=_exposed(forward, backward),
+        dense=dense,
         sparse=sparse,
-        again=_exposed(timer.layer(False, sparse=model.moe)),
+        again=_exposed(forward),
         embedding=_exposed(timer.embedding(False), timer.embedding(True)),
         head=_exposed(timer.head(False), timer.head(True)),
     ), index

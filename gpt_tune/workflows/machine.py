@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware import catalogue
 from gpt_tune.hardware.parts import Node
 from gpt_tune.hardware.sizes import nodes_of
@@ -43,6 +45,21 @@ def partition_of(profile: Profile, site: Site, cluster: Cluster | None) -> Parti
     if cluster is None:
         return None
     return choose_partition(cluster, profile.resources.partition or profile.site.partition or site.partition)
+
+
+def check_given_partition(cluster: Cluster, changes: Iterable[str]) -> None:
+    """UserError for a partition named on the command line (KEY=VALUE) that the cluster does not have.
+
+    A profile's own partition is let through on this machine, so that a cluster's profile runs here too; one
+    that was just typed is a mistake.
+    """
+    names = [p.name for p in cluster.partitions]
+    for change in changes:
+        key, _, value = change.partition("=")
+        wanted = value.strip()
+        if key.strip() in ("resources.partition", "site.partition") and wanted and wanted not in names:
+            error = unknown_name("partition", wanted, names, f"cluster {cluster.name}")
+            raise UserError(error.message, f"Partitions: {', '.join(names[:12])}.")
 
 
 def node_of(profile: Profile, site: Site, group: NodeGroup | None) -> Node | None:

@@ -317,6 +317,14 @@ def test_the_whole_path_on_this_machine(gpt_tune: Run) -> None:
     assert cancelled["state"] == "COMPLETED", "cancelling what has ended changes nothing"
 
 
+@pytest.mark.parametrize("key", ["site.partition", "resources.partition"])
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_submit_to_a_partition_that_is_not_here(gpt_tune: Run, key: str, more: tuple[str, ...]) -> None:
+    error = gpt_tune("submit", "smoke", "--set", f"{key}=nosuch", *more, "--json").error
+    assert (error["code"], "'nosuch'" in error["message"], "local" in error["hint"]) == (2, True, True)
+    assert gpt_tune("jobs", "--json").json["jobs"] == []
+
+
 def test_watch_several_at_once(gpt_tune: Run, log: Path) -> None:
     runs = [gpt_tune("submit", "smoke", "--set", "smoke.steps=2", "--json").json for _ in range(2)]
     for run in runs:

@@ -24,12 +24,14 @@ def command(
     from gpt_tune import jobs
     from gpt_tune.workflows import launch
     from gpt_tune.workflows.exclude import exclude
+    from gpt_tune.workflows.machine import check_given_partition
     from gpt_tune.workflows.resubmit import again
     from tui.cli.submission import describe, report_dry_run, report_submitted
 
     record = jobs.find(identity)
     new = again(record, with_fix, changes)
     ready = launch.prepare(new.profile)
+    check_given_partition(ready.cluster, changes)
     for change in new.changes:
         say(f"changed: {change}")
     if dry_run:

@@ -36,6 +36,7 @@ def command(
 ) -> int:
     from gpt_tune.profiles import store
     from gpt_tune.workflows import chain, launch
+    from gpt_tune.workflows.machine import check_given_partition
     from tui.cli.submission import describe, report_dry_run, report_submitted
 
     if max_jobs is not None and not until_done:
@@ -43,6 +44,7 @@ def command(
     most = chain.MAX_JOBS if max_jobs is None else max_jobs
     settings = [*changes, *([f"cluster={cluster}"] if cluster else [])]
     ready = launch.prepare(store.load_layered(profile, settings).profile)
+    check_given_partition(ready.cluster, changes)
     if until_done:
         chain.prepared(ready, most)  # what is in the way shows before anything is asked
     if dry_run:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from gpt_tune.timing.distinct import distinct
+from gpt_tune.timing.distinct import FEW, distinct
 
 values = st.one_of(st.integers(0, 5), st.integers(-3, 3), st.sampled_from([1, 2**20, 2**40]))
 tables = st.integers(1, 5).flatmap(
-    lambda width: st.lists(st.lists(values, min_size=width, max_size=width), min_size=1, max_size=60)
+    lambda width: st.lists(st.lists(values, min_size=width, max_size=width), min_size=1, max_size=90)
 )
 
 
@@ -21,7 +21,7 @@ def test_rows_are_found_once_and_pointed_at(rows: list[list[int]]) -> None:
     known, index = distinct([table[:, i] for i in range(table.shape[1])])
     unique = np.stack(known, axis=1)
     assert (unique[index] == table).all()
-    assert len(unique) == len({tuple(row) for row in rows})
+    assert len(unique) == (len({tuple(row) for row in rows}) if len(rows) > FEW else len(rows))
 
 
 def test_many_columns_of_many_values_do_not_overflow_memory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -160,6 +161,14 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
             self.exit(0)
         self._asked_to_leave = now
         self.notify("Press Ctrl+C again to quit. Running jobs go on.", markup=False)
+
+    def action_suspend_process(self) -> None:
+        """Stop the whole foreground group, as a terminal does: `make run` has a parent that must stop too."""
+        if self._driver is not None and self._driver.can_suspend:
+            for process in {os.getppid()} - {1}:
+                if os.getpgid(process) == os.getpgrp():
+                    os.kill(process, signal.SIGTSTP)
+        super().action_suspend_process()
 
     def action_next_theme(self) -> None:
         at = CYCLE.index(self.theme) if self.theme in CYCLE else -1

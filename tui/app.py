@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import subprocess
 import sys
 from collections.abc import Iterable
 from functools import partial
@@ -163,11 +163,15 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         self.notify("Press Ctrl+C again to quit. Running jobs go on.", markup=False)
 
     def action_suspend_process(self) -> None:
-        """Stop the whole foreground group, as a terminal does: `make run` has a parent that must stop too."""
-        if self._driver is not None and self._driver.can_suspend:
-            for process in {os.getppid()} - {1}:
-                if os.getpgid(process) == os.getpgrp():
-                    os.kill(process, signal.SIGTSTP)
+        """Stop as a terminal would stop us: with the parent of our own job (`make run`), but after us.
+
+        A parent that stops first hands the terminal to the shell while we still restore it, which stops us
+        half-way; so a helper outside the job sends its signal a moment later.
+        """
+        parent = os.getppid()
+        if self._driver is not None and self._driver.can_suspend and os.getpgid(parent) == os.getpgrp():
+            command = ["sh", "-c", 'sleep 0.3; kill -TSTP "$1"', "sh", str(parent)]
+            self._stopper = subprocess.Popen(command, start_new_session=True)
         super().action_suspend_process()
 
     def action_next_theme(self) -> None:

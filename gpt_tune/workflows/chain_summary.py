@@ -17,7 +17,7 @@ from gpt_tune.schedulers import slurm_words
 from gpt_tune.schedulers.base import Files
 from gpt_tune.words import seconds_words
 from gpt_tune.workflows import chain as chains_of_jobs
-from gpt_tune.workflows.records import shape_of
+from gpt_tune.workflows.records import shape_of, training_gpus_of
 from gpt_tune.workflows.remote_logs import logs_here
 
 
@@ -84,7 +84,7 @@ def progress(record: RunRecord) -> Progress:
     """Read the logs of all jobs of a run."""
     there = [path for path in logs_here(record) if Path(path).is_file()]
     try:
-        result = parse_files(there, shape_of(record), record.gpus or None)
+        result = parse_files(there, shape_of(record), training_gpus_of(record))
     except UserError:
         return Progress(0, None, None, None)
     steps = list(result.steps())

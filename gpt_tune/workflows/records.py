@@ -70,6 +70,15 @@ def peak_tflops_of(record: RunRecord) -> float | None:
         return None
 
 
+def training_gpus_of(record: RunRecord) -> int | None:
+    """GPUs that a run's speed is divided by, None where only the log can say.
+
+    A smoke job without PyTorch trains in rank 0 alone, whatever it holds: its log's `world_size` says so, and
+    its prediction is for one process too.
+    """
+    return None if record.recipe == "smoke" else record.gpus or None
+
+
 def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | None = None) -> Watch:
     """A monitor of one run: its logs, what was expected of it, and its state.
 
@@ -96,6 +105,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
         # Asking this machine about its own job costs no controller call.
         state_seconds=2.0 if record.scheduler == "local" else STATE_SECONDS,
         keep=keeper_of(record.run_id),
+        log_says_gpus=training_gpus_of(record) is None,
     )
 
 

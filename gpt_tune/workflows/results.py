@@ -10,7 +10,7 @@ from typing import Any
 from gpt_tune.errors import UserError
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.logs.parse import ParseResult, parse_files
-from gpt_tune.workflows.records import prediction_of, shape_of
+from gpt_tune.workflows.records import prediction_of, shape_of, training_gpus_of
 from gpt_tune.workflows.remote_logs import logs_here
 
 KEYS = (
@@ -63,7 +63,7 @@ def row(record: RunRecord) -> dict[str, Any]:
 def parsed(record: RunRecord) -> ParseResult | None:
     """The run's log, read; None when it is gone."""
     try:
-        return parse_files(logs_here(record), shape_of(record), record.gpus or None)
+        return parse_files(logs_here(record), shape_of(record), training_gpus_of(record))
     except UserError:
         return None
 

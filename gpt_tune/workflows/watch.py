@@ -121,8 +121,11 @@ class Watch:
         history_seconds: float = HISTORY_SECONDS,
         keep: Callable[[WatchUpdate], None] | None = None,
         log_format: str = "auto",
+        log_says_gpus: bool = False,
     ) -> None:
-        """peak_tflops: the GPU's dense peak in the run's precision; None refuses MFU.
+        """log_says_gpus: the speed is divided by the log's number of GPUs; `gpus` is only what the job holds.
+
+        peak_tflops: the GPU's dense peak in the run's precision; None refuses MFU.
 
         state_source may talk to the scheduler: it is asked at most every state_seconds. keep: called with an
         update worth keeping with the run (new findings, progress every few seconds, the end). log_format: `auto`,
@@ -144,8 +147,9 @@ class Watch:
         self._changed = False
         # `main` reads everything in order; `tail` shows the end while main still reads the past.
         more = more_formats(log_format)
-        self._main = _Readers(LogParser(shape, gpus, seq_length, global_batch_size, more))
-        self._tail = _Readers(LogParser(shape, gpus, seq_length, global_batch_size, more))
+        training = None if log_says_gpus else gpus
+        self._main = _Readers(LogParser(shape, training, seq_length, global_batch_size, more))
+        self._tail = _Readers(LogParser(shape, training, seq_length, global_batch_size, more))
         self._history: dict[str, History] = {}
         self._line_numbers: dict[str, int] = {}
         self._lines: deque[LogLine] = deque(maxlen=MAX_KEPT_LINES)

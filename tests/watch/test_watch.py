@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from gpt_tune.errors import UserError
+from gpt_tune.jsonable import as_json
+from gpt_tune.ledger import Ledger, RunRecord
+from gpt_tune.profiles.schema import Smoke
+from gpt_tune.recipes import smoke_prediction
 from gpt_tune.schedulers.base import JobStatus, State
+from gpt_tune.workflows.records import watch_of
+from gpt_tune.workflows.results import parsed
 from gpt_tune.workflows.watch import MAX_NEW_LINES, Prediction, Watch, WatchUpdate
 from gpt_tune.workflows.watching.hang import silence_limit
 from gpt_tune.workflows.watching.pace import epoch
@@ -318,3 +324,62 @@ def test_an_update_says_nothing_by_default() -> None:
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("recipe", "logged", "counted"),
+    [
+        ("smoke", 1, 1),
+        ("smoke", 64, 64),
+        ("megatron-deepspeed", 64, 64),
+        ("megatron-deepspeed", 1, 64),
+    ],
+)
+def test_speed_is_of_one_training_process_as_the_prediction_is(
+    home: Path, tmp_path: Path, recipe: str, logged: int, counted: int
+) -> None:
+    path = tmp_path / "job.out"
+    smoke = Smoke()
+    flops = smoke_prediction.model_flops(smoke, 8)
+    record = RunRecord(
+        "r1",
+        "t",
+        "local",
+        "local",
+        "n",
+        recipe,
+        str(tmp_path),
+        "/r/j",
+        "2026-11-30T07:15:33Z",
+        gpus=64,
+        job_ids=("7",),
+        log_paths=(str(path),),
+        shape=as_json(smoke_prediction.shape(smoke)),
+        prediction={
+            "model_tflops": flops / 0.1 / 1e12,
+            "step_seconds": 0.1,
+            "tokens_per_step": 8 * smoke.seq_length,
+        },
+    )
+    dump = [
+        "------------------------ arguments ------------------------",
+        f"  world_size ...................................... {logged}",
+        "-------------------- end of arguments ---------------------",
+    ]
+    steps = [
+        f" iteration {n:8d}/      20 | consumed samples: {8 * n} | elapsed time per iteration (ms): 100.0 | "
+        "learning rate: 1.000E-04 | global batch size: 8 | lm loss: 4.0E+00 |"
+        for n in range(1, 21)
+    ]
+    append(path, *dump, *steps)
+    with Ledger.open() as ledger:
+        ledger.add(record)
+    watch = watch_of(record, lambda: None)
+    tflops = watch.poll().pace.recent_model_tflops
+    assert tflops == pytest.approx(flops / 0.1 / 1e12 / counted, rel=0.02)
+    found = parsed(record)
+    assert found is not None
+    assert found.summary.median_model_tflops == pytest.approx(tflops, rel=1e-6)
+    if (recipe, logged) == ("smoke", 1):
+        assert watch.prediction is not None
+        assert tflops == pytest.approx(watch.prediction.model_tflops, rel=0.02)

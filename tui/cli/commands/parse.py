@@ -50,9 +50,9 @@ def command(
 
         shape = catalogue.get(model)
     elif target.record is not None:
-        from gpt_tune.workflows.records import shape_of
+        from gpt_tune.workflows.records import shape_of, training_gpus_of
 
-        shape, gpus = shape_of(target.record), gpus or target.record.gpus or None
+        shape, gpus = shape_of(target.record), gpus or training_gpus_of(target.record)
     result = parse_files(target.paths, shape, gpus, seq_length, global_batch_size)
     if form == "csv":
         sys.stdout.write(parse_csv(result))

@@ -1,0 +1,269 @@
+"""Owns the queue as a person asks about it: my jobs, free GPUs by type, why jobs wait, what could start now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpt_tune import clusters
+from gpt_tune.hardware.sizes import nodes_of
+from gpt_tune.jobs import clock, reasons
+from gpt_tune.jsonable import as_json
+from gpt_tune.ledger import Ledger
+from gpt_tune.profiles.schema import Site
+from gpt_tune.schedulers import slurm_starts, slurm_words
+from gpt_tune.schedulers.base import ENDED, Cluster, JobStatus, NodeGroup, Partition, Scheduler
+from gpt_tune.schedulers.slurm_cli import SlurmCli
+
+SCHEMA = "gpt-tune/queue/1"
+_NOW_SECONDS = 90.0  # a start within this is "now": schedulers look once a minute
+_MOST_QUESTIONS = 8  # to the controller, for one look
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request to look for. gpu: the scheduler's own word, "" for any. time_limit: Slurm's notation."""
+
+    partition: str = ""
+    gpus: int = 1
+    gpus_per_node: int = 8
+    gpu: str = ""
+    time_limit: str = ""
+
+    @property
+    def nodes(self) -> int:
+        return nodes_of(self.gpus, self.gpus_per_node)
+
+    def words(self) -> str:
+        kind = f" {self.gpu}" if self.gpu else ""
+        time = f" for {self.time_limit}" if self.time_limit else ""
+        return f"{self.gpus}{kind} GPUs on {self.nodes} node{'s' if self.nodes > 1 else ''} of {self.partition}{time}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A request and when it could start (RFC 3339), None when never. free_now: as the nodes stand."""
+
+    wanted: Wanted
+    at: str | None
+    now: bool
+    different: str = ""
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MyJob:
+    """One of my jobs. run_id: None when gpt-tune did not submit it. starts: yes | no | maybe, while it waits."""
+
+    status: JobStatus
+    run_id: str | None
+    why: str = ""
+    starts: str = ""
+    fix: str = ""
+
+    @property
+    def adoptable(self) -> bool:
+        """Whether it can be taken into the ledger."""
+        return self.run_id is None and self.status.state not in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """GPUs of one type in one partition."""
+
+    partition: str
+    gpu: str
+    free: int
+    total: int
+    whole_nodes: int
+    gpus_per_node: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One look."""
+
+    cluster: Cluster
+    jobs: tuple[MyJob, ...]
+    free: tuple[Free, ...]
+    as_of: str
+
+
+def look(scheduler: Scheduler, ledger: Ledger) -> QueueView:
+    """My jobs and the free GPUs: two controller calls (and one more the first time)."""
+    cluster = scheduler.discover()
+    known = {
+        job_id: r.run_id for r in ledger.runs() if r.cluster == scheduler.cluster for job_id in r.job_ids
+    }
+    mine = [s for s in scheduler.my_jobs() if s.state not in ENDED]
+    return QueueView(
+        cluster, tuple(_my_job(s, known) for s in sorted(mine, key=_order)), free_gpus(cluster), clock.now()
+    )
+
+
+def _order(status: JobStatus) -> tuple[int, str]:
+    return (0 if status.state == "RUNNING" else 1, status.submitted_at or "")
+
+
+def _my_job(status: JobStatus, known: dict[str, str]) -> MyJob:
+    run_id = known.get(status.job_id) or known.get(status.job_id.split("_")[0])
+    if status.state != "PENDING":
+        return MyJob(status, run_id)
+    reason = reasons.explain(status.reason)
+    return MyJob(status, run_id, reason.text, reason.starts, reason.fix)
+
+
+def free_gpus(cluster: Cluster) -> tuple[Free, ...]:
+    """Free GPUs by partition and type, most free first."""
+    found = [
+        Free(
+            partition.name, group.gpu, group.gpus_free, group.nodes * group.gpus_per_node,
+            whole_nodes(group), group.gpus_per_node,
+        )
+        for partition in cluster.partitions
+        for group in partition.groups
+        if group.gpus_per_node
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda f: (-f.free, f.partition)))
+
+
+def whole_nodes(group: NodeGroup) -> int:
+    """Nodes that stand idle, as far as free GPUs allow."""
+    return min(group.nodes_by_state.get("idle", 0), group.gpus_free // max(1, group.gpus_per_node))
+
+
+# -- what could start -----------------------------------------------------------------------------
+def offers(scheduler: Scheduler, cluster: Cluster, wanted: Wanted, site: Site | None = None) -> list[Offer]:
+    """When the request could start, and, when not now, other requests that could: asked of Slurm itself.
+
+    The first is the request as it is. At most _MOST_QUESTIONS controller calls; none on this machine.
+    """
+    asked: list[Offer] = []
+    for candidate, different in candidates(cluster, wanted):
+        if len(asked) >= _MOST_QUESTIONS:
+            break
+        offer = ask(scheduler, candidate, site, different)
+        asked.append(offer)
+        if len(asked) == 1 and offer.now:
+            return asked
+    return (
+        [asked[0], *sorted((o for o in asked[1:] if o.at), key=lambda o: (not o.now, o.at or ""))]
+        if asked
+        else []
+    )
+
+
+def ask(scheduler: Scheduler, wanted: Wanted, site: Site | None = None, different: str = "") -> Offer:
+    """When one request could start."""
+    if not isinstance(scheduler, SlurmCli):
+        return Offer(wanted, clock.now(), True, different)
+    start = slurm_starts.test_only(scheduler, options(wanted, site))
+    soon = (
+        start.at is not None and slurm_words.epoch(start.at) - slurm_words.epoch(clock.now()) <= _NOW_SECONDS
+    )
+    return Offer(wanted, start.at, soon, different, start.refusal)
+
+
+def options(wanted: Wanted, site: Site | None) -> list[str]:
+    """The request as options of sbatch."""
+    per_node = min(wanted.gpus, wanted.gpus_per_node)
+    kind = f"{wanted.gpu}:" if wanted.gpu else ""
+    found = [f"--nodes={wanted.nodes}", f"--ntasks-per-node={max(1, per_node)}"]
+    found += [f"--gres=gpu:{kind}{per_node}"] if per_node else []
+    named = {"partition": wanted.partition, "time": wanted.time_limit}
+    if site is not None:
+        named |= {"account": site.account, "qos": site.qos, "exclude": ",".join(site.exclude_nodes)}
+    return found + [f"--{name}={value}" for name, value in named.items() if value]
+
+
+def candidates(cluster: Cluster, wanted: Wanted) -> list[tuple[Wanted, str]]:
+    """The request, then others worth asking about, most alike first: shorter, other nodes, smaller."""
+    found: list[tuple[Wanted, str]] = [(wanted, "")]
+    home = next((p for p in cluster.partitions if p.name == wanted.partition), None)
+    found += [(w, "shorter") for w in _shorter(wanted, home)]
+    for partition in cluster.partitions:
+        if partition.state != "up":
+            continue
+        for group in partition.groups:
+            if group.gpus_per_node < min(wanted.gpus, wanted.gpus_per_node) or _is_own(
+                group, partition, wanted
+            ):
+                continue
+            if group.nodes * group.gpus_per_node >= wanted.gpus:
+                other = Wanted(
+                    partition.name, wanted.gpus, wanted.gpus_per_node, group.gpu, wanted.time_limit
+                )
+                found.append((other, f"other nodes: {group.gpu or 'GPUs'} of {partition.name}"))
+    found += [(w, "smaller") for w in _smaller(wanted, home)]
+    return list({w: (w, d) for w, d in reversed(found)}.values())[::-1]
+
+
+def _is_own(group: NodeGroup, partition: Partition, wanted: Wanted) -> bool:
+    return partition.name == wanted.partition and wanted.gpu in ("", group.gpu)
+
+
+def _shorter(wanted: Wanted, home: Partition | None) -> list[Wanted]:
+    """Backfill starts short jobs early."""
+    limit = slurm_words.seconds(wanted.time_limit) if wanted.time_limit else None
+    if limit is None and home is not None:
+        limit = home.default_time_seconds or home.time_limit_seconds
+    if limit is None:
+        return []
+    steps = [s for s in (limit // 4, 3600, 1800) if 600 <= s < limit]
+    return [
+        Wanted(wanted.partition, wanted.gpus, wanted.gpus_per_node, wanted.gpu, slurm_words.duration(s))
+        for s in dict.fromkeys(steps[:2])
+    ]
+
+
+def _smaller(wanted: Wanted, home: Partition | None) -> list[Wanted]:
+    """Half, and what stands free in whole nodes now."""
+    sizes = []
+    for group in home.groups if home else ():
+        if wanted.gpu in ("", group.gpu) and whole_nodes(group):
+            sizes.append(whole_nodes(group) * wanted.gpus_per_node)
+    half = wanted.gpus // 2
+    if half >= wanted.gpus_per_node:
+        half -= half % wanted.gpus_per_node
+    sizes.append(half)
+    return [
+        Wanted(wanted.partition, size, wanted.gpus_per_node, wanted.gpu, wanted.time_limit)
+        for size in sorted({s for s in sizes if 0 < s < wanted.gpus}, reverse=True)
+    ]
+
+
+# -- as data --------------------------------------------------------------------------------------
+def queue_json(view: QueueView, found: Sequence[Offer] = ()) -> dict[str, Any]:
+    """One look as plain data."""
+    return {
+        "schema": SCHEMA,
+        "as_of": view.as_of,
+        "cluster": view.cluster.name,
+        "queue": [
+            {
+                "job_id": j.status.job_id,
+                "run_id": j.run_id,
+                "name": j.status.name,
+                "state": j.status.state,
+                "partition": j.status.partition,
+                "nodes": j.status.nodes,
+                "gpus": j.status.gpus,
+                "reason": j.status.reason or None,
+                "why": j.why or None,
+                "starts": j.starts or None,
+                "fix": j.fix or None,
+                "expected_start": j.status.expected_start,
+                "started_at": j.status.started_at,
+            }
+            for j in view.jobs
+        ],
+        "free": [as_json(f) for f in view.free],
+        "offers": [{**as_json(o), "words": o.wanted.words()} for o in found],
+    }
+
+
+def of_cluster(name: str | None = None) -> QueueView:
+    """One look at a cluster by its name."""
+    with Ledger.open() as ledger:
+        return look(clusters.connect(name), ledger)

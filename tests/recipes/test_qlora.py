@@ -6,7 +6,7 @@ import dataclasses
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -247,6 +247,12 @@ def test_the_strategy_is_the_fastest_that_fits(tmp_path: Path) -> None:
     assert any("GiB a GPU" in w for w in tight.summary["warnings"])
     assert tight.prediction.memory_gib is not None
     assert tight.prediction.step_seconds is None
+    cases: tuple[tuple[Literal["nf4", "16bit"], bool], ...] = (("nf4", True), ("16bit", False))
+    for base, warned in cases:
+        three = recipes.render(
+            qlora_job(tmp_path, dataclasses.replace(TUNE, strategy="zero3", base_weights=base))
+        )
+        assert any("ZeRO-3 with 4-bit" in w for w in three.summary["warnings"]) == warned
 
 
 @pytest.mark.parametrize(

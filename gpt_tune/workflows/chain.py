@@ -15,7 +15,7 @@ from gpt_tune.jobs import chains, clock, refreshing
 from gpt_tune.ledger import JobRecord, Ledger, RunRecord
 from gpt_tune.recipes.base import Rendered, RenderedFile
 from gpt_tune.schedulers.base import ENDED, Files, Scheduler, SubmitRequest, SubmitUnknown
-from gpt_tune.workflows.launch import Launch
+from gpt_tune.workflows.launch import Launch, check_trainer
 from gpt_tune.workflows.records import profile_of
 
 MAX_JOBS = 20  # a chain without an end of its own stops somewhere
@@ -28,6 +28,7 @@ _SETTLE_SECONDS = 30.0
 # -- start ----------------------------------------------------------------------------------------
 def submit(launch: Launch, ledger: Ledger | None = None, max_jobs: int = MAX_JOBS) -> RunRecord:
     """Submit a run that goes on until it is done, in at most max_jobs jobs."""
+    check_trainer(launch)
     ready = prepared(launch, max_jobs)
     return jobs.submit(
         ready.spec, ready.rendered, ready.scheduler, ledger or Ledger.open(), (chains.tag(max_jobs),)

@@ -16,7 +16,7 @@ from gpt_tune.schedulers.base import Cluster, Scheduler
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
-from gpt_tune.workflows.trainer_here import trainer_path
+from gpt_tune.workflows.trainer_here import trainer_path, trainer_variable
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,20 @@ def prepare(
     return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(spec, rendered, request))
 
 
+def check_trainer(launch: Launch) -> None:
+    """UserError for a job that would end at once because nothing says where its trainer is."""
+    profile = launch.spec.profile
+    variable = trainer_variable(profile.recipe)
+    if variable and not profile.trainer.path and variable not in launch.spec.site.environment.variables:
+        raise UserError(
+            f"trainer.path is empty, and a {profile.recipe} job cannot start without its trainer.",
+            "Set the folder as the job sees it: --set trainer.path=/path.",
+        )
+
+
 def submit(launch: Launch, ledger: Ledger | None = None) -> RunRecord:
-    """Write the files and submit, once."""
+    """Write the files and submit, once. UserError when the job could not even start."""
+    check_trainer(launch)
     return jobs.submit(launch.spec, launch.rendered, launch.scheduler, ledger or Ledger.open())
 
 

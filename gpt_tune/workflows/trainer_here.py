@@ -30,6 +30,11 @@ def trainer_path(recipe: str, site: Site) -> str:
     return ""
 
 
+def trainer_variable(recipe: str) -> str:
+    """The variable that names the recipe's trainer, or "" for a recipe that brings its own."""
+    return _KNOWN[recipe][0] if recipe in _KNOWN else ""
+
+
 def _places(site: Site) -> Iterator[Path]:
     if site.run_root.startswith("/"):
         yield from (Path(site.run_root), Path(site.run_root).parent)

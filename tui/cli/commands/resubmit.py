@@ -36,6 +36,7 @@ def command(
         say(f"changed: {change}")
     if dry_run:
         return report_dry_run(ready, as_json)
+    launch.check_trainer(ready)  # before anything is asked
     if sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json):
         describe(ready)
         if not click.confirm(f"Submit {record.run_id} again?", default=True, err=True):

@@ -49,6 +49,7 @@ def command(
         chain.prepared(ready, most)  # what is in the way shows before anything is asked
     if dry_run:
         return report_dry_run(chain.prepared(ready, most) if until_done else ready, as_json)
+    launch.check_trainer(ready)  # before anything is asked
     if sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json):
         describe(ready)
         if not click.confirm("Submit?", default=True, err=True):

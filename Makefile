@@ -1,13 +1,13 @@
 # gpt-tune. `make run` and `make test` are all a fresh machine needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run demo test test-full lint types bench cluster lock clean
+.PHONY: help run demo test test-full test-slurm-matrix lint types bench cluster lock clean
 
 PY := .venv/bin/python
 # Slurm's own terminal and colour settings must not leak into the tests.
 WORKERS ?= 2
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/|/' | while IFS='|' read -r name text; do printf '  make %-11s%s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/|/' | while IFS='|' read -r name text; do printf '  make %-19s%s\n' "$$name" "$$text"; done
 
 .venv/.run: pyproject.toml requirements.lock scripts/setup.sh
 	@sh scripts/setup.sh requirements.lock
@@ -30,6 +30,16 @@ test: .venv/.dev ## all tests, with a real private Slurm cluster (under 15 minut
 test-full: .venv/.dev ## the tests that take longer, too
 	@sh scripts/install-test-tools.sh
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+# What every version of Slurm must pass. Versions beside this machine's own need root and debootstrap.
+MATRIX := tests/schedulers tests/jobs tests/chain tests/sweep tests/queue
+test-slurm-matrix: .venv/.dev ## the Slurm tests on Debian's three versions (22.05, 24.11, 26.05)
+	@sh scripts/install-test-tools.sh
+	@$(PY) -m pytest -m "slurm and not slow" $(MATRIX) $(ARGS)
+	@for version in 24.11 26.05; do \
+	  echo "== Slurm $$version"; \
+	  $(PY) -m tests.cluster.other run $$version -- $(PY) -m pytest -p no:cacheprovider -m "slurm and not slow" $(MATRIX) $(ARGS) || exit 1; \
+	done
 
 lint: .venv/.dev ## ruff, the import contract, shell syntax
 	@$(PY) -m ruff format --check .

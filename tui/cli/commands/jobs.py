@@ -12,15 +12,24 @@ from tui.cli.output import emit_json, say, show, show_table
 @click.command(help="Runs submitted with gpt-tune, newest first, with their state now.")
 @click.option("--active", is_flag=True, help="Only runs that have not ended.")
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@click.option(
+    "--adopt", "adopted", metavar="JOBID", help="Keep a job of mine that was submitted elsewhere as a run."
+)
 @json_option
-def command(active: bool, limit: int, as_json: bool) -> int:
+def command(active: bool, limit: int, adopted: str | None, as_json: bool) -> int:
     from gpt_tune import jobs
     from gpt_tune.ledger import Ledger
-    from gpt_tune.workflows import chain
+    from gpt_tune.workflows import chain, progress
 
     ledger = Ledger.open()
+    if adopted is not None:
+        from gpt_tune.workflows import adopt
+
+        record = adopt.adopt(adopted, ledger=ledger)
+        say(f"Job {adopted} is run {record.run_id} from now on.")
     chain.refresh(ledger)
     records = [r for r in ledger.runs(limit=limit) if r.active or not active]
+    records = progress.note(ledger, records)
     data = jobs.jobs_json(ledger, records)
     if as_json:
         emit_json(data)

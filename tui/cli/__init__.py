@@ -12,8 +12,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given in (["--version"], ["-V"]):
         from gpt_tune import __version__
 
-        print(f"gpt-tune {__version__}")
-        return 0
+        try:
+            print(f"gpt-tune {__version__}")
+            if sys.stdout is not None:
+                sys.stdout.flush()
+                return 0
+        except OSError:
+            pass  # said below
     from tui.cli.run import run
 
     return run(given)

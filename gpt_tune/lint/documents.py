@@ -18,8 +18,9 @@ from gpt_tune.lint.readers import requirements
 from gpt_tune.lint.readers.docker import Dockerfile
 from gpt_tune.lint.readers.make import Makefile
 from gpt_tune.lint.readers.markdown import Markdown
-from gpt_tune.lint.shell.script import Script
+from gpt_tune.lint.shell.script import Script, words_of
 from gpt_tune.lint.shell.settings import Setting, export_list
+from gpt_tune.lint.shell.values import Values
 from gpt_tune.lint.walk import Source
 
 _FED_TO_SHELL = frozenset({"sbatch", "bash", "sh", "srun"})
@@ -131,6 +132,27 @@ class Document:
                 if directive.name == "export":
                     found += export_list(directive.value, directive.line, directive.start)
         return found
+
+    @cached_property
+    def used_names(self) -> frozenset[str]:
+        """Variables that the file itself does something with, other than showing them or giving them a default."""
+        found: set[str] = set()
+        for script in self.scripts:
+            for command in script.commands:
+                if command.name in ("echo", "printf", "unset", ":"):
+                    continue
+                own = {id(a.value): a.name for a in command.assignments if a.value is not None}
+                for word in words_of(command):
+                    found.update(n for n in word.names if own.get(id(word)) != n)
+                for redirect in command.redirects:
+                    if redirect.heredoc is not None:
+                        found.update(p.text for p in redirect.heredoc.parts if p.kind == "variable")
+        return frozenset(found)
+
+    @cached_property
+    def values_of(self) -> dict[int, Values]:
+        """The values of the script each setting stands in, by the setting's identity."""
+        return {id(s): script.values for script in self.scripts for s in script.settings}
 
     @cached_property
     def flags(self) -> Flags:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # Sample numbers that no power of ten or two relates.
@@ -20,13 +20,13 @@ SAMPLE = {
 _ROLES = (
     ("layers", re.compile(r"^(?:n_?layers?|num_?layers?|layers?|l|nlayers?|n_layer|num_hidden_layers)$")),
     ("hidden", re.compile(r"^(?:h|d|hidden|hidden_?(?:size|dim)|d_?model|h_?size|n_embd|dim|emb(?:ed)?_?dim)$")),
-    ("seq", re.compile(r"^(?:s|t|seq|seq_?len(?:gth)?|sequence_?length|ctx|context(?:_length)?|block_size|n_ctx)$")),
+    ("seq", re.compile(r"^(?:s|seq|seq_?len(?:gth)?|sequence_?length|ctx|context(?:_length)?|block_size|n_ctx)$")),
     ("vocab", re.compile(r"^(?:v|vocab|vocab_?size|padded_?vocab(?:_size)?|n_vocab)$")),
     ("batch", re.compile(r"^(?:b|gbs|batch|batch_?size|global_?batch(?:_?size)?|gb|bsz)$")),
     ("parameters", re.compile(r"^(?:n_?|num_?|total_?|model_?)?(?:params?|parameters?)(?:_?count)?$")),
     ("tokens", re.compile(r"^(?:n_?|num_?|total_?)?tokens?(?:_per_(?:step|iter\w*))?$")),
     ("ignored", re.compile(
-        r"^(?:.*time.*|.*elapsed.*|.*gpus?.*|world(?:_?size)?|n|.*seconds.*|dt|.*_s|.*_ms|num_?devices|nodes|.*duration.*)$"
+        r"^(?:t|.*time.*|.*elapsed.*|.*gpus?.*|world(?:_?size)?|n|.*seconds.*|dt|.*_s|.*_ms|num_?devices|nodes|.*duration.*)$"
     )),
 )  # fmt: skip
 _DEEPEST = 60
@@ -34,6 +34,8 @@ _DEEPEST = 60
 
 def role_of(name: str) -> str | None:
     """What a variable of this name holds in such formulas."""
+    if name == "T":
+        return "seq"
     plain = name.lower().strip("_")
     return next((role for role, pattern in _ROLES if pattern.match(plain)), None)
 
@@ -145,10 +147,12 @@ def _learn(statement: ast.stmt, scope: _Scope) -> None:
 def _work_out(expression: ast.expr, scope: _Scope) -> Formula | None:
     used: set[str] = set()
     try:
-        value = _value(expression, scope, used, _DEEPEST)
+        value = _value(expression, scope, used, SAMPLE, _DEEPEST)
+        # Work grows with the square of the width; memory, which looks alike, does not.
+        wider = _value(expression, scope, set(), {**SAMPLE, "hidden": 2 * SAMPLE["hidden"]}, _DEEPEST)
     except (_Cannot, ZeroDivisionError, OverflowError):
         return None
-    whole = {"layers", "hidden", "seq"} <= used
+    whole = {"layers", "hidden", "seq"} <= used and value > 0 and 2.5 < wider / value < 4.5
     # The short form counts 6 FLOPs a parameter and token.
     short = (
         "parameters" in used
@@ -160,7 +164,7 @@ def _work_out(expression: ast.expr, scope: _Scope) -> Formula | None:
     return Formula(expression.lineno, value, frozenset(used))
 
 
-def _value(node: ast.expr, scope: _Scope, used: set[str], depth: int) -> float:
+def _value(node: ast.expr, scope: _Scope, used: set[str], sample: Mapping[str, float], depth: int) -> float:
     if depth <= 0:
         raise _Cannot
     if (
@@ -170,18 +174,21 @@ def _value(node: ast.expr, scope: _Scope, used: set[str], depth: int) -> float:
     ):
         return float(node.value)
     if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
-        return _named(node, scope, used, depth)
+        return _named(node, scope, used, sample, depth)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
-        inner = _value(node.operand, scope, used, depth - 1)
+        inner = _value(node.operand, scope, used, sample, depth - 1)
         return -inner if isinstance(node.op, ast.USub) else inner
     if isinstance(node, ast.BinOp):
-        left, right = _value(node.left, scope, used, depth - 1), _value(node.right, scope, used, depth - 1)
+        left, right = (
+            _value(node.left, scope, used, sample, depth - 1),
+            _value(node.right, scope, used, sample, depth - 1),
+        )
         return _combine(node.op, left, right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
         if node.func.id in ("float", "int", "round"):
-            return _value(node.args[0], scope, used, depth - 1)
+            return _value(node.args[0], scope, used, sample, depth - 1)
         if node.func.id == "pow" and len(node.args) == 2:
-            left, right = (_value(a, scope, used, depth - 1) for a in node.args)
+            left, right = (_value(a, scope, used, sample, depth - 1) for a in node.args)
             return _combine(ast.Pow(), left, right)
     raise _Cannot
 
@@ -200,25 +207,25 @@ def _combine(operator: ast.operator, left: float, right: float) -> float:
     raise _Cannot
 
 
-def _named(node: ast.expr, scope: _Scope, used: set[str], depth: int) -> float:
+def _named(node: ast.expr, scope: _Scope, used: set[str], sample: Mapping[str, float], depth: int) -> float:
     """A variable: worked out from its own assignment where that is arithmetic, else a sample of its role."""
     name = _plain_name(node)
     own = scope.expressions.get(name) if isinstance(node, ast.Name) else None
     role = role_of(name)
     if own is not None and name not in scope.parameters:
-        if isinstance(own, ast.Constant) and role in SAMPLE:
+        if isinstance(own, ast.Constant) and role is not None and role in sample:
             used.add(role)
-            return SAMPLE[role]
+            return sample[role]
         before = set(used)
         try:
-            return _value(own, scope, used, depth - 1)
+            return _value(own, scope, used, sample, depth - 1)
         except _Cannot:
             used.clear()
             used.update(before)
     if role is None:
         raise _Cannot
     used.add(role)
-    return SAMPLE.get(role, 1.0)
+    return sample.get(role, 1.0)
 
 
 def _plain_name(node: ast.expr) -> str:

@@ -111,7 +111,8 @@ def _cells(line: str) -> tuple[str, ...]:
 
 
 _COMMAND_START = re.compile(
-    r"(?m)^[ \t]*(?:\$[ \t]+)?(?:sbatch|srun|git clone|docker|pip3? install|python3? |export [A-Z]|make |bash |cd |enroot|torchrun)"
+    r"(?m)^[ \t]*(?:\$[ \t]+)?(?:sbatch|srun|git clone|docker|pip3? install|python3? |export [A-Z]|make |bash |cd |"
+    r"enroot|torchrun)"
 )
 
 

@@ -30,7 +30,7 @@ def _sequence_parallel(document: Document, project: Project) -> Iterator[Hit]:
     ):
         return
     others = [s.source for s in project.submissions_of(document)]
-    others += [d for d in project.near(document, kinds.DOCKER)]
+    others += project.near(document, kinds.DOCKER)
     sources = any(c.name in ("source", ".") for c in document.script.commands)
     if sources or any(s.name == _VARIABLE for d in (document, *others) for s in d.settings):
         yield from _wrong_value(document)

@@ -80,7 +80,8 @@ def _plugin_path(document: Document, project: Project) -> Iterator[Hit]:
         line = next((i for i, x in enumerate(document.lines, 1) if "efa_installer.sh" in x), 1)
         yield Hit(
             line,
-            "Nothing in this file puts the folder of libnccl-net-ofi.so on the loader's path; unless this installer does, "
+            "Nothing in this file puts the folder of libnccl-net-ofi.so on the loader's path; unless this "
+            "installer does, "
             "NCCL falls back to TCP sockets without a word.",
             "echo /opt/amazon/ofi-nccl/lib > /etc/ld.so.conf.d/aws-ofi-nccl.conf && ldconfig.",
         )
@@ -94,7 +95,8 @@ RULES = (
     ),
     Rule("apt-upgrade", "info", _IN, _upgrade, "The image is another one at each build.", "Leave it out.", _REVIEW),
     Rule("docker-add", "info", _IN, _add, "ADD unpacks and downloads unasked.", "Use COPY.", _REVIEW),
-    Rule("baked-ssh-key", "warning", _IN, _key, "The private key is public.", "Make keys when the container starts.", _REVIEW),
+    Rule("baked-ssh-key", "warning", _IN, _key, "The private key is public.",
+    "Make keys when the container starts.", _REVIEW),
     Rule("host-keys-unchecked", "info", _IN, _host_check, "Any host can answer.", "Use srun.", _REVIEW),
     Rule(
         "plugin-path", "info", _IN, _plugin_path, "Training runs, ten times slower.",

@@ -168,7 +168,8 @@ def _written_accumulation(document: Document, project: Project) -> Iterator[Hit]
                 line = redirect.heredoc.line + text[: text.index('"bf16"')].count("\n")
                 yield Hit(
                     line,
-                    "bf16 without data_types.grad_accum_dtype: DeepSpeed adds gradients up in fp32 or bf16 depending on "
+                    "bf16 without data_types.grad_accum_dtype: DeepSpeed adds gradients up in fp32 or "
+                    "bf16 depending on "
                     "its release and the ZeRO stage.",
                     'State it: "data_types": {"grad_accum_dtype": "fp32"} (with ZeRO-1).',
                 )

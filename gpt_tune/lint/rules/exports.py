@@ -200,7 +200,8 @@ def _twice(document: Document, project: Project) -> Iterator[Hit]:
                     if before and assignment.append:
                         yield Hit(
                             assignment.line,
-                            f"{assignment.name} gets --export here and in line {before[0][0]}; sbatch uses only the last.",
+                            f"{assignment.name} gets --export here and in line {before[0][0]}; sbatch uses "
+                            "only the last.",
                         )
                     entry.append((assignment.line, command.blocks, assignment.append))
 
@@ -224,7 +225,7 @@ def _comma(document: Document, project: Project) -> Iterator[Hit]:
 def _cut_values(command: Command | None, text: str, line: int) -> Iterator[Hit]:
     pieces = re.split(r"[,\s]", text.strip("\"'"))
     last = ""
-    for piece in pieces:
+    for piece in (p.strip("\"'") for p in pieces):
         if "=" in piece:
             last = piece.split("=")[0]
         elif last and piece and not re.fullmatch(r"[A-Z_][A-Z0-9_]*|\$.*|\"|'", piece):

@@ -208,7 +208,8 @@ def _no_trap(document: Document, project: Project) -> Iterator[Hit]:
             if written is not None:
                 yield Hit(
                     command.line,
-                    f"{written.path} is removed only when the script gets this far: after a failure or a cancel it stays.",
+                    f"{written.path} is removed only when the script gets this far: after a failure or a "
+                    "cancel it stays.",
                     f"Right after making it: trap 'rm -f \"{written.word.source.strip(chr(34))}\"' EXIT.",
                 )
                 break
@@ -231,7 +232,8 @@ def _own_path(document: Document, project: Project) -> Iterator[Hit]:
                 if re.search(r"\$\{?BASH_SOURCE|(?:dirname|readlink|realpath)\b[^|;]*\$\{?0\b", word.source):
                     yield Hit(
                         command.line,
-                        "In a batch job the script's own path is Slurm's copy in its spool folder, not where you keep it.",
+                        "In a batch job the script's own path is Slurm's copy in its spool folder, not "
+                        "where you keep it.",
                         "Use $SLURM_SUBMIT_DIR.",
                     )
                     return
@@ -255,6 +257,7 @@ RULES = (
     ),
     Rule(
         "own-path", "warning", (SHELL,), _own_path,
-        "The job looks for its files in /var/spool/slurmd.", "Use $SLURM_SUBMIT_DIR.", "sbatch manual: the script is copied",
+        "The job looks for its files in /var/spool/slurmd.", "Use $SLURM_SUBMIT_DIR.",
+        "sbatch manual: the script is copied",
     ),
 )  # fmt: skip

@@ -87,10 +87,11 @@ def _shebang(document: Document, project: Project) -> Iterator[Hit]:
         return
     match = re.match(r"\s*\n[ \t]*(?=#!)|[ \t]+(?=#!)", text)
     if match is not None:
+        effect = "sbatch refuses the script" if batch else "it is only a comment"
+        edits = (Edit(0, match.end(), ""),)
         yield Hit(
-            1, "The #! line is not the first line, so it is only a comment" + ("; sbatch refuses the script." if batch else "."),
-            "Move it to the first line.", "error" if batch else "warning", (Edit(0, match.end(), ""),),
-        )  # fmt: skip
+            1, f"The #! line is not the first line: {effect}.", "", "error" if batch else "warning", edits
+        )
         return
     late = next((i for i, x in enumerate(document.lines[:40], 1) if x.startswith("#!") and i > 1), None)
     if batch and late is not None:
@@ -190,7 +191,8 @@ def _lost_exit_code(document: Document, project: Project) -> Iterator[Hit]:
         if behind[-1].name in _REPORTS and all(c.name in _REPORTS for c in behind):
             yield Hit(
                 last.line,
-                f"{behind[-1].name} in line {behind[-1].line} decides the job's exit code: a failed {last.name} ends as "
+                f"{behind[-1].name} in line {behind[-1].line} decides the job's exit code: a failed "
+                f"{last.name} ends as "
                 "COMPLETED.",
                 "set -e, or exit with the launcher's code.",
             )
@@ -340,6 +342,7 @@ RULES = (
     ),
     Rule(
         "licence-header", "info", (kinds.SHELL, kinds.DOCKER, kinds.PYTHON), _license,
-        "The most repeated remark in reviews.", "Add the header of the other files.", "awsome-distributed-training 1138",
+        "The most repeated remark in reviews.", "Add the header of the other files.",
+        "awsome-distributed-training 1138",
     ),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from gpt_tune.lint.documents import Document
 from gpt_tune.lint.finding import Hit, Rule
@@ -70,7 +71,7 @@ def _random_port(document: Document, project: Project) -> Iterator[Hit]:
                 ):
                     seen.add(assignment.line)
             words = list(words_of(command))
-            for option, value in zip(words, words[1:]):
+            for option, value in pairwise(words):
                 if (
                     _PORT.search(option.literal or "")
                     and (option.literal or "").startswith("-")
@@ -136,7 +137,8 @@ def _unmounted(document: Document, project: Project) -> Iterator[Hit]:
                 if re.match(r"\$\{(?:PWD|SLURM_SUBMIT_DIR)\}|\$\(pwd\)", source) and not _mounts_here(script):
                     yield Hit(
                         flag.line,
-                        f"{flag.spelled} {source} is in the folder the job was submitted from, which the container does "
+                        f"{flag.spelled} {source} is in the folder the job was submitted from, which the "
+                        "container does "
                         f"not see unless it is under {', '.join(sorted(mounts))}.",
                         "Mount $PWD too.",
                     )
@@ -181,11 +183,13 @@ RULES = (
     Rule(
         "host-address", "warning", (SHELL,), _address,
         "Other nodes wait for an address that is not the first one's.",
-        "Use the first name of scontrol show hostnames.", "hostname manual: -i resolves the name, -I lists all addresses",
+        "Use the first name of scontrol show hostnames.",
+        "hostname manual: -i resolves the name, -I lists all addresses",
     ),
     Rule(
         "random-port", "info", (SHELL,), _random_port,
-        "A start that fails by chance.", "Derive the port from the job's number.", "awsome-distributed-training reviews",
+        "A start that fails by chance.", "Derive the port from the job's number.",
+        "awsome-distributed-training reviews",
     ),
     Rule(
         "random-per-node", "error", (SHELL,), _random_per_node,

@@ -10,7 +10,6 @@ from gpt_tune.lint.documents import Document
 from gpt_tune.lint.finding import Edit, Hit, Rule
 from gpt_tune.lint.kinds import DOCKER, MAKE, MARKDOWN, SHELL
 from gpt_tune.lint.project import Project
-from gpt_tune.lint.shell.script import words_of
 from gpt_tune.lint.shell.settings import Setting
 from gpt_tune.lint.tables import Library, libraries, renamed
 
@@ -20,7 +19,8 @@ _ALIKE = 0.84
 # Providers whose whole set of variables is known; other FI_ names may be anybody's.
 _PROVIDERS = ("FI_EFA_", "FI_CXI_", "FI_OPX_", "FI_PSM3_", "FI_VERBS_", "FI_TCP_", "FI_UCX_", "FI_SHM_")
 _WELL_KNOWN = (
-    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_VISIBLE_DEVICES",
     "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS", "MASTER_ADDR", "MASTER_PORT", "LD_LIBRARY_PATH", "PYTHONPATH",
     "TOKENIZERS_PARALLELISM", "TORCH_CUDA_ARCH_LIST", "TORCH_DISTRIBUTED_DEBUG", "PYTHONUNBUFFERED",
     "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE",
@@ -28,18 +28,8 @@ _WELL_KNOWN = (
 
 
 def _own_use(document: Document, name: str) -> bool:
-    """Whether the file itself does something with the variable, other than showing it or giving it a default."""
-    for script in document.scripts:
-        for command in script.commands:
-            if command.name in ("echo", "printf", "unset"):
-                continue
-            own = [a for a in command.assignments if a.name == name]
-            for word in words_of(command):
-                if name in word.names and not any(word is a.value for a in own) and command.name != ":":
-                    return True
-            if any(name == p.text for r in command.redirects if r.heredoc for p in r.heredoc.parts):
-                return True
-    return name in " ".join(b for b, _ in document.dockerfile.bases)
+    """Whether the file itself does something with the variable."""
+    return name in document.used_names or any(name in image for image, _ in document.dockerfile.bases)
 
 
 def _library_of(name: str) -> Library | None:
@@ -71,7 +61,9 @@ def _unknown(document: Document, project: Project) -> Iterator[Hit]:
             yield Hit(setting.line, message, f"Write {close}, or remove it.")
         else:
             hint = f" The nearest it reads is {close}." if close else ""
-            message = f"{library.words} reads no variable {setting.name}; unless a plugin does, setting it has no effect."
+            message = (
+                f"{library.words} reads no variable {setting.name}; unless a plugin does, it has no effect."
+            )
             yield Hit(setting.line, message, f"Remove it.{hint}", "info")
 
 
@@ -119,7 +111,8 @@ def _not_exported(document: Document, project: Project) -> Iterator[Hit]:
                 continue
             library = _library_of(setting.name)
             known = (library is not None and setting.name in library.names) or setting.name in (
-                "CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM", "CUDA_VISIBLE_DEVICES",
+                "CUDA_DEVICE_MAX_CONNECTIONS", "PYTORCH_CUDA_ALLOC_CONF", "TOKENIZERS_PARALLELISM",
+                "CUDA_VISIBLE_DEVICES",
             )  # fmt: skip
             if not known or _own_use(document, setting.name) or document.kind == MAKE:
                 continue

@@ -33,9 +33,9 @@ def _text(setting: Setting, document: Document) -> str:
     """The value as text, defaults included, without quotes."""
     if setting.text is not None:
         return setting.text
-    for script in document.scripts:
-        if setting in script.settings:
-            return script.values.text(setting.default) or script.values.expand(setting.default)
+    values = document.values_of.get(id(setting))
+    if values is not None:
+        return values.text(setting.default) or values.expand(setting.default)
     return setting.word.source if setting.word is not None else ""
 
 
@@ -153,7 +153,8 @@ def _debug_unset(document: Document, project: Project) -> Iterator[Hit]:
         if script.whole and any(script.calls("srun", "mpirun", "torchrun")):
             yield Hit(
                 tunes[0].line,
-                "The network is tuned but NCCL_DEBUG is never set: a fall-back to TCP sockets would not show in the log.",
+                "The network is tuned but NCCL_DEBUG is never set: a fall-back to TCP sockets would not "
+                "show in the log.",
                 "Set NCCL_DEBUG=INFO (at least for one rank), and look for the chosen network.",
             )
 
@@ -233,6 +234,7 @@ RULES = (
     Rule(
         "acs-interface", "warning", _WHERE, _acs_interface,
         "Pods with 1, 2, 4 or 8 GPUs have eth0, whole-host pods with 16 have hpn0.",
-        "Use eth0 for 1, 2, 4 and 8 GPUs, hpn0 for a 16-GPU pod.", "Alibaba Cloud ACS training-nv-pytorch release notes",
+        "Use eth0 for 1, 2, 4 and 8 GPUs, hpn0 for a 16-GPU pod.",
+        "Alibaba Cloud ACS training-nv-pytorch release notes",
     ),
 )  # fmt: skip

@@ -102,20 +102,15 @@ def _constants(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tup
     pairs = list(zip(arguments[len(arguments) - len(defaults) :], defaults))
     pairs += [(a, d) for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults) if d is not None]
     for argument, default in pairs:
-        if (
-            isinstance(default, ast.Constant)
-            and isinstance(default.value, int)
-            and not isinstance(default.value, bool)
-        ):
-            yield argument.arg, default.value, default.lineno
+        if _is_number(default):
+            yield argument.arg, default.value, default.lineno  # type: ignore[attr-defined]
     for node in ast.walk(function):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and isinstance(node.value, ast.Constant)
-        ):
-            if isinstance(node.value.value, int) and not isinstance(node.value.value, bool):
-                yield node.targets[0].id, node.value.value, node.lineno
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _is_number(node.value):
+            yield node.targets[0].id, node.value.value, node.lineno  # type: ignore[attr-defined]
+
+
+def _is_number(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool)
 
 
 def _passed_by_callers(tree: ast.Module, name: str, wanted: set[str]) -> bool:
@@ -155,17 +150,9 @@ def _invented_layout(document: Document, project: Project) -> Iterator[Hit]:
             for name, value, line in _constants(function):
                 if name in _LAYOUT and not _alternatives(name) & options:
                     fixed.setdefault(name, (value, line))
-    for node in ast.walk(document.python):
-        if isinstance(node, ast.Dict):
-            for key, item in zip(node.keys, node.values):
-                if (
-                    isinstance(key, ast.Constant)
-                    and key.value in _LAYOUT
-                    and isinstance(item, ast.Constant)
-                    and isinstance(item.value, int)
-                ):
-                    if not _alternatives(str(key.value)) & options:
-                        fixed.setdefault(str(key.value), (item.value, item.lineno))
+    for name, value, line in _dict_constants(document.python):
+        if name in _LAYOUT and not _alternatives(name) & options:
+            fixed.setdefault(name, (value, line))
     written = {
         n
         for n in fixed
@@ -179,6 +166,15 @@ def _invented_layout(document: Document, project: Project) -> Iterator[Hit]:
         f"{words} go into the result as constants: no option and no line of the log says what really ran.",
         "Read them from the log's argument dump or take them as required options; write null when unknown.",
     )
+
+
+def _dict_constants(tree: ast.Module) -> Iterator[tuple[str, int, int]]:
+    """Whole-number constants under fixed keys of dictionaries."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            for key, item in zip(node.keys, node.values):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str) and _is_number(item):
+                    yield key.value, item.value, item.lineno  # type: ignore[attr-defined]
 
 
 def _alternatives(name: str) -> set[str]:
@@ -333,7 +329,8 @@ RULES = (
     ),
     Rule(
         "nan-steps-missed", "warning", _PYTHON, _misses_nan, "A diverged run looks like a short healthy one.",
-        "Read the counters.", "Megatron-DeepSpeed megatron/training.py: the loss is printed when its average is above 0",
+        "Read the counters.",
+        "Megatron-DeepSpeed megatron/training.py: the loss is printed when its average is above 0",
     ),
     Rule(
         "nan-steps-missed", "info", (kinds.SHELL, kinds.MAKE), _shell_misses_nan,

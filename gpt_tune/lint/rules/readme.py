@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gpt_tune.lint import kinds
 from gpt_tune.lint.documents import Document
@@ -213,7 +214,7 @@ def _make_input(document: Document, project: Project) -> Iterator[Hit]:
 
 def _file_options(script: Script, command: Command) -> Iterator[tuple[str, str]]:
     texts = [script.values.expand(w) for w in command.words]
-    for option, value in zip(texts, texts[1:]):
+    for option, value in pairwise(texts):
         if re.match(r"--[\w-]*(?:csv|input|jobs|file|in)$", option) and re.search(
             r"\.(?:csv|json|tsv|txt)$", value
         ):
@@ -267,7 +268,8 @@ RULES = (
         "enroot-no-mount", "warning", (kinds.MARKDOWN, kinds.SHELL, kinds.MAKE), _unmounted,
         "The command does not find its files.", "Add --mount.", "enroot documentation, start",
     ),
-    Rule("code-fence", "warning", (kinds.MARKDOWN,), _fences, "The page cannot be read.", "Close it.", "CommonMark, fenced code blocks"),
+    Rule("code-fence", "warning", (kinds.MARKDOWN,), _fences, "The page cannot be read.", "Close it.",
+    "CommonMark, fenced code blocks"),
     Rule(
         "missing-file", "info", (kinds.MARKDOWN,), _missing_files, "Readers follow it into nothing.", "Correct it.",
         "awsome-distributed-training reviews: path drift",
@@ -276,5 +278,6 @@ RULES = (
         "make-input", "warning", (kinds.MAKE,), _make_input, "The target always fails.", "Write the file first.",
         "awsome-distributed-training PR 1009: make parse",
     ),
-    Rule("make-blanks", "error", (kinds.MAKE,), _spaces, "make stops with 'missing separator'.", "Use a tab.", "GNU make manual"),
+    Rule("make-blanks", "error", (kinds.MAKE,), _spaces, "make stops with 'missing separator'.", "Use a tab.",
+    "GNU make manual"),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from gpt_tune.lint.project import Project
 from gpt_tune.lint.rules.slurm import long_name
 
 _PLACEHOLDER = re.compile(
-    r"(?i)^$|[<>{}$\[\]]|your|change|example|placeholder|todo|fixme|xxx|^\.{3}|_name$|^(?:partition|account|user|username|name)$"
+    r"(?i)^$|[<>{}$]|your|change|example|placeholder|todo|fixme|xxx|^\.{3}|_name$|^(?:partition|account|user|username|name)$"
 )
 _SITE_OPTIONS = {
     "partition": "fixed-partition", "account": "fixed-account", "nodelist": "fixed-nodes", "exclude": "fixed-nodes",
@@ -27,7 +27,7 @@ _GENERIC_HOMES = frozenset(
 )
 _BUCKET = re.compile(r"\b(?:s3|gs)://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?![\w$}{<.-])")
 _BUCKET_VARIABLE = re.compile(
-    r"(?i)\b\w*BUCKET\w*=[\"']?(?:\$\{\w+:-)?([a-z0-9][a-z0-9.-]{4,61}[a-z0-9])(?![\w$}{<.-])"
+    r"(?i)\b\w*BUCKET\w*=[\"']?(?:\$\{\w+:-)?([a-z0-9][a-z0-9.-]{4,61}[a-z0-9])(?![\w${<.-])"
 )
 _PUBLIC_BUCKETS = re.compile(
     r"^(?:models\.huggingface\.co|aws-|amazon|sagemaker-|ec2-|efa-|commoncrawl|fast-ai|openneuro|gcp-|jax-|nvidia-|"
@@ -66,7 +66,8 @@ def _directives(rule: str, words: str) -> Rule:
                     yield Hit(
                         directive.line,
                         f"--{name}={directive.value} is fixed in the script: {words}.",
-                        f"Give it on the command line: sbatch --{name}=... (or SBATCH_{name.upper().replace('-', '_')}).",
+                        f"Give it on the command line: sbatch --{name}=... (or "
+                        f"SBATCH_{name.upper().replace('-', '_')}).",
                     )
 
     return Rule(

@@ -68,7 +68,8 @@ def _variable(document: Document, project: Project) -> Iterator[Hit]:
             if re.search(r"\$\{?[A-Za-z_]|\$\(|`", directive.value) and not _filled_in(document, script):
                 yield Hit(
                     directive.line,
-                    f"sbatch does not expand {directive.value!r} in --{long_name(directive)}: it is taken as it stands.",
+                    f"sbatch does not expand {directive.value!r} in --{long_name(directive)}: it is taken "
+                    "as it stands.",
                     "Write the value, a pattern such as %j, or give the option on the command line.",
                 )
 
@@ -116,7 +117,8 @@ def _log_folder(document: Document, project: Project) -> Iterator[Hit]:
             if inside is not None:
                 yield Hit(
                     directive.line,
-                    f"The log folder {folder} is made in line {inside.line}, inside the job: Slurm opens the log before "
+                    f"The log folder {folder} is made in line {inside.line}, inside the job: Slurm opens "
+                    "the log before "
                     "that, and does not make folders, so the first job fails or loses its output.",
                     f"Make it before sbatch: mkdir -p {folder}.",
                     "warning",
@@ -280,7 +282,8 @@ def _example_partition(document: Document, project: Project) -> Iterator[Hit]:
             continue
         yield Hit(
             command.line,
-            f"This command names no --partition, unlike the one in line {with_partition[0].line}, and {target.name} has "
+            f"This command names no --partition, unlike the one in line {with_partition[0].line}, and "
+            f"{target.name} has "
             "none of its own.",
             "Add --partition.",
         )
@@ -292,9 +295,10 @@ def _names_partition(command: Command) -> bool:
 
 _DIRECTIVE = r"(?:#\s?SBATCH|directives?|script header|in the script|sbatch header)"
 _LINE = r"(?:command[- ]?line|sbatch (?:flags?|options?|arguments?|--\w+)|CLI|--partition)"
+_BEATS = r"\b(?:override|beat|win|takes? precedence|trump|supersede|precede)s?\b"
+_LOSES = r"\b(?:is|are|gets?|be)\s+(?:overridden|overruled|ignored|beaten|superseded)\b"
 _WRONG_ORDER = re.compile(
-    rf"(?i){_DIRECTIVE}[^.\n]{{0,60}}\b(?:override|beat|win|take precedence|takes precedence|trump|supersede|precede)s?\b[^.\n]{{0,40}}{_LINE}|"
-    rf"{_LINE}[^.\n]{{0,60}}\b(?:is|are|gets?|be)\s+(?:overridden|overruled|ignored|beaten|superseded)\b[^.\n]{{0,40}}{_DIRECTIVE}"
+    rf"(?i){_DIRECTIVE}[^.\n]{{0,60}}{_BEATS}[^.\n]{{0,40}}{_LINE}|{_LINE}[^.\n]{{0,60}}{_LOSES}[^.\n]{{0,40}}{_DIRECTIVE}"
 )
 
 

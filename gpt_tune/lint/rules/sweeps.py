@@ -59,14 +59,16 @@ def _unnamed(document: Document, project: Project) -> Iterator[Hit]:
             continue
         yield Hit(
             runs[0].line,
-            f"{len(runs)} runs of {target.name} are submitted without --job-name: their logs differ only by job number.",
+            f"{len(runs)} runs of {target.name} are submitted without --job-name: their logs differ only "
+            "by job number.",
             "Submit each with --job-name=NAME.",
         )
 
 
 RULES = (
     Rule(
-        "sweep-confounded", "info", (SHELL, MAKE), _confounded, "Two causes, one effect.", "Change one thing at a time.",
+        "sweep-confounded", "info", (SHELL, MAKE), _confounded, "Two causes, one effect.",
+        "Change one thing at a time.",
         "awsome-distributed-training PR 1009",
     ),
     Rule(

@@ -1,4 +1,4 @@
-"""Owns reading a shell script into commands: lines, lists, compound commands, here-documents, comments.
+"""Owns reading a shell script into commands: lists, branches, loops, functions and substitutions.
 
 It knows the grammar of sh and bash well enough to say which words a command has and under which conditions
 it runs. It never fails and needs time in proportion to the text.
@@ -8,26 +8,16 @@ from __future__ import annotations
 
 import re
 
-from gpt_tune.lint.shell.lexer import Lexer
-from gpt_tune.lint.shell.tree import (
-    Assignment,
-    Block,
-    Command,
-    Comment,
-    Heredoc,
-    Part,
-    Redirect,
-    Tree,
-    Word,
-)
+from gpt_tune.lint.shell.simple import REDIRECT, SimpleReader
+from gpt_tune.lint.shell.tree import Assignment, Block, Command, Redirect, Tree, Word
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]\n]*\])?(\+?)=")
-_REDIRECT = re.compile(r"([0-9]*|\{[A-Za-z_]\w*\})(&>>|&>|<<<|<<-|<<|>>|>&|<&|<>|>\||>|<)")
 _LIST_OPERATOR = re.compile(r";;&|;;|;&|&&|\|\||\|&|[;|&\n]")
 _FUNCTION = re.compile(r"([A-Za-z_][\w.:-]*)[ \t]*\([ \t]*\)")
-_END_OF_TEST = re.compile(r"\]\](?=[\s;&|)]|$)")
 _ESAC = re.compile(r"esac\b")
-DECLARATIONS = frozenset({"export", "declare", "typeset", "local", "readonly"})
+# Commands deeper inside than this are said to stand in the outermost of their blocks only.
+_DEEPEST_BLOCKS = 60
+# Blocks of a text inside a text are numbered far from those around it.
+_APART = 1_000_000
 _OPENERS = {
     "if": "if",
     "while": "while",
@@ -40,21 +30,18 @@ _OPENERS = {
 _CLOSERS = {"fi": ("if", "else"), "done": ("while", "for"), "esac": ("case",), "}": ("group", "function")}
 
 
-class Reader:
+class Reader(SimpleReader):
     """Reads one text. line and offset: where the text starts in its file."""
 
     def __init__(self, text: str, line: int = 1, offset: int = 0, blocks: tuple[Block, ...] = ()) -> None:
-        self.lexer = Lexer(text, line, offset)
+        super().__init__(text, line, offset)
         self.lexer.read_substitution = self._substitution
         self.lexer.read_backquoted = self._backquoted
-        self.tree = Tree()
         self.blocks = list(blocks)
         self.numbers = 0
-        self.pending: list[Heredoc] = []
         self.before = ""
         self.condition = False
         self.function = ""
-        self.line_has_code = False
 
     def read(self) -> Tree:
         """The whole text."""
@@ -79,7 +66,7 @@ class Reader:
                     return
                 continue
             match = _LIST_OPERATOR.match(lexer.text, lexer.position)
-            if match is not None and not _REDIRECT.match(lexer.text, lexer.position):
+            if match is not None and not REDIRECT.match(lexer.text, lexer.position):
                 self._operator(match.group())
             else:
                 self._command()
@@ -95,40 +82,6 @@ class Reader:
         if operator == "\n" and self.before in ("&&", "||", "|"):
             return  # the list goes on on the next line
         self.before = "" if operator == "\n" else "|" if operator == "|&" else operator
-
-    def _blanks(self) -> None:
-        """Skip spaces and comments, keeping the comments."""
-        lexer = self.lexer
-        while True:
-            character = lexer.peek()
-            if character in (" ", "\t", "\r") and character:
-                lexer.advance(1)
-            elif character == "\\" and lexer.peek(1) == "\n":
-                lexer.advance(2)
-            elif character == "#":
-                end = lexer.text.find("\n", lexer.position)
-                taken = lexer.advance((end if end >= 0 else lexer.size) - lexer.position)
-                self.tree.comments.append(Comment(taken[1:], lexer.line, not self.line_has_code))
-            else:
-                return
-
-    def _heredocs(self) -> None:
-        """Read the bodies that the line before announced."""
-        lexer = self.lexer
-        for heredoc in self.pending:
-            heredoc.line, heredoc.start = lexer.line, lexer.offset + lexer.position
-            lines: list[str] = []
-            while lexer.position < lexer.size:
-                end = lexer.text.find("\n", lexer.position)
-                raw = lexer.advance((end + 1 if end >= 0 else lexer.size) - lexer.position)
-                body = raw.lstrip("\t") if heredoc.strip_tabs else raw
-                if body.rstrip("\n") == heredoc.delimiter:
-                    break
-                lines.append(body)
-            heredoc.text = "".join(lines)
-            if not heredoc.quoted:
-                heredoc.parts = Lexer(heredoc.text, heredoc.line).text_parts()
-        self.pending = []
 
     # -- commands --------------------------------------------------------------------------------------------
 
@@ -159,36 +112,6 @@ class Reader:
         elif lexer.position < lexer.size:
             lexer.advance(1)
 
-    def _blanks_in_command(self) -> None:
-        lexer = self.lexer
-        while (lexer.peek() in (" ", "\t", "\r") and lexer.peek()) or lexer.text.startswith(
-            "\\\n", lexer.position
-        ):
-            lexer.advance(2 if lexer.peek() == "\\" else 1)
-
-    def _take(self, words: list[Word], assignments: list[Assignment], redirects: list[Redirect]) -> bool:
-        """The next word, assignment or redirect of a command; False at its end."""
-        lexer = self.lexer
-        redirect = _REDIRECT.match(lexer.text, lexer.position)
-        if redirect is not None and lexer.text[redirect.end() : redirect.end() + 1] != "(":
-            redirects.append(self._redirect(redirect))
-            return True
-        declares = bool(words) and words[0].literal in DECLARATIONS
-        if not words or declares:
-            match = _ASSIGNMENT.match(lexer.text, lexer.position)
-            if match is not None:
-                assignments.append(self._assignment(match))
-                return True
-        if lexer.peek() == "#":
-            return False
-        word = lexer.word()
-        if word is None:
-            return False
-        words.append(word)
-        if len(words) == 1 and word.literal == "[[":
-            self._test(words)
-        return True
-
     def _emit(
         self, words: list[Word], assignments: list[Assignment], redirects: list[Redirect], line: int
     ) -> None:
@@ -196,84 +119,11 @@ class Reader:
         after = _LIST_OPERATOR.match(lexer.text, lexer.position)
         self.tree.commands.append(
             Command(
-                tuple(words), tuple(assignments), tuple(redirects), tuple(self.blocks), line, lexer.line,
-                self.before, after.group() if after and after.group() != "\n" else "", self.condition,
+                tuple(words), tuple(assignments), tuple(redirects), tuple(self.blocks[:_DEEPEST_BLOCKS]), line,
+                lexer.line, self.before, after.group() if after and after.group() != "\n" else "", self.condition,
             )
         )  # fmt: skip
         self.before = ""
-
-    def _assignment(self, match: re.Match[str]) -> Assignment:
-        lexer = self.lexer
-        line, start = lexer.line, lexer.position
-        lexer.advance(len(match.group()))
-        items: tuple[Word, ...] | None = None
-        value: Word | None = None
-        if lexer.peek() == "(":
-            lexer.advance(1)
-            items = tuple(self._array())
-        else:
-            value = lexer.word()
-        end = lexer.position
-        return Assignment(
-            match.group(1),
-            value,
-            match.group(3) == "+",
-            items,
-            line,
-            lexer.offset + start,
-            lexer.offset + end,
-        )
-
-    def _array(self) -> list[Word]:
-        """Words up to `)`, over lines and comments."""
-        lexer, items = self.lexer, []
-        while lexer.position < lexer.size:
-            self._blanks()
-            character = lexer.peek()
-            if character == ")":
-                lexer.advance(1)
-                break
-            word = lexer.word()
-            if word is not None:
-                items.append(word)
-            elif character:
-                lexer.advance(1)
-        return items
-
-    def _redirect(self, match: re.Match[str]) -> Redirect:
-        lexer = self.lexer
-        lexer.advance(len(match.group()))
-        operator = match.group(2)
-        self._blanks_in_command()
-        target = lexer.word()
-        if operator not in ("<<", "<<-") or target is None:
-            return Redirect(operator, target)
-        quoted = any(p.quote for p in target.parts)
-        delimiter = "".join(p.text for p in target.parts)
-        heredoc = Heredoc(delimiter, quoted, operator == "<<-")
-        self.pending.append(heredoc)
-        return Redirect(operator, None, heredoc)
-
-    def _test(self, words: list[Word]) -> None:
-        """Words of `[[ ... ]]`, where operators are plain text."""
-        lexer = self.lexer
-        while lexer.position < lexer.size:
-            while lexer.peek() in (" ", "\t", "\n", "\r") and lexer.peek():
-                lexer.advance(1)
-            if _END_OF_TEST.match(lexer.text, lexer.position):
-                words.append(self._fixed_word(2))
-                return
-            word = lexer.word(in_test=True)
-            if word is None:
-                return
-            words.append(word)
-
-    def _fixed_word(self, size: int) -> Word:
-        """So many characters as one word, whatever they are."""
-        lexer = self.lexer
-        start, line = lexer.offset + lexer.position, lexer.line
-        source = lexer.advance(size)
-        return Word((Part("text", source, "", line),), source, line, start, start + len(source))
 
     # -- compound commands -----------------------------------------------------------------------------------
 
@@ -352,7 +202,7 @@ class Reader:
         redirects: list[Redirect] = []
         line = self.lexer.line
         self._blanks_in_command()
-        while (match := _REDIRECT.match(self.lexer.text, self.lexer.position)) is not None:
+        while (match := REDIRECT.match(self.lexer.text, self.lexer.position)) is not None:
             redirects.append(self._redirect(match))
             self._blanks_in_command()
         if redirects:
@@ -370,6 +220,7 @@ class Reader:
             lexer.advance((end + 2 if end >= 0 else lexer.size) - lexer.position)
             self._push("for")
             return
+        start = lexer.offset + lexer.position
         variable = lexer.word()
         name = variable.literal or "" if variable else ""
         self._push("for", name)
@@ -383,7 +234,7 @@ class Reader:
             words.append(word)
             self._blanks_in_command()
         # Kept as an assignment of the loop's variable, so that values can be looked up.
-        assignment = Assignment(name, None, False, tuple(words), lexer.line, lexer.offset, lexer.offset)
+        assignment = Assignment(name, None, False, tuple(words), lexer.line, start, start)
         if name:
             self._emit([], [assignment], [], lexer.line)
 
@@ -418,12 +269,21 @@ class Reader:
             word = lexer.word()
             pieces.append(word.source if word else lexer.advance(1))
         lexer.advance(1)
-        case = next((i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i].kind == "case"), None)
+        case = self._innermost_case()
         if case is not None:
             old = self.blocks[case]
             del self.blocks[case:]
             self._push("case", f"{old.head.partition(' = ')[0]} = {''.join(pieces).strip()}", old.family)
         self.before = ""
+
+    def _innermost_case(self) -> int | None:
+        """Where the `case` that this `;;` belongs to stands among the blocks."""
+        for i in range(len(self.blocks) - 1, -1, -1):
+            if self.blocks[i].kind == "case":
+                return i
+            if self.blocks[i].kind == "substitution":
+                return None
+        return None
 
     def _open_parenthesis(self) -> None:
         lexer = self.lexer
@@ -452,17 +312,19 @@ class Reader:
 
     def _substitution(self) -> None:
         """The commands of `$( ... )`, up to its `)` which is left for the lexer."""
-        outer = (self.before, self.condition, self.function, self.line_has_code, list(self.blocks))
+        outer = (self.before, self.condition, self.function, self.line_has_code)
+        depth = len(self.blocks)
         self.before, self.condition, self.function = "", False, ""
         self._push("substitution")
         self._list()
-        self.before, self.condition, self.function, self.line_has_code, self.blocks = outer
+        self.before, self.condition, self.function, self.line_has_code = outer
+        del self.blocks[depth:]
 
     def _backquoted(self, inner: str, line: int, offset: int) -> None:
         self._push("substitution")
-        reader = Reader(inner, line, offset, tuple(self.blocks))
+        reader = Reader(inner, line, offset, tuple(self.blocks[:_DEEPEST_BLOCKS]))
         reader.lexer.depth = self.lexer.depth + 1
-        reader.numbers = self.numbers + 1000
+        reader.numbers = (self.numbers + 1) * _APART
         self.tree.commands += reader.read().commands
         self.blocks.pop()
 

@@ -18,6 +18,8 @@ _LAUNCHERS = frozenset(
     {"srun", "mpirun", "mpiexec", "env", "time", "exec", "nohup", "sudo", "timeout", "numactl"}
 )
 _SHELLS = frozenset({"bash", "sh"})
+# Blocks of scripts inside strings are numbered far from those of the file.
+_APART = 1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,12 @@ class Script:
         """Every command, those inside `bash -c "..."` too."""
         found: list[Command] = []
         for command in self.tree.commands:
-            found.append(command)
             inner = _shell_string(command)
             if inner is not None:
-                found += (
-                    reader.Reader(_source_of(inner), inner.line, inner.start, command.blocks).read().commands
-                )
+                inside = reader.Reader(_source_of(inner), inner.line, inner.start, command.blocks)
+                inside.numbers = _APART * (len(found) + 1)
+                found += inside.read().commands
+            found.append(command)
         return found
 
     @property

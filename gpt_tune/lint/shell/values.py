@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from gpt_tune.lint.shell.arithmetic import evaluate
 from gpt_tune.lint.shell.settings import Setting
@@ -11,6 +12,9 @@ from gpt_tune.lint.shell.tree import Block, Command, Part, Word
 
 _DEFAULTS = frozenset({":-", "-", ":=", "="})
 _DEEPEST = 12
+_END = 1 << 60
+# Where a name is read: an offset in the file, and whether a name given no value before it is unknown there.
+_Place: TypeAlias = tuple[int, bool] | None
 _COMPARE = re.compile(
     r"""^(?:\[\[?|test)?\s*(?:"|')?(?P<left>\$?\{?[\w.:-]*\}?)(?:"|')?\s*
     (?P<op>-eq|-ne|-ge|-gt|-le|-lt|===?|==|=|!=|>=|<=|>|<)\s*
@@ -39,7 +43,7 @@ class Values:
             if setting.how not in ("prefix", "option"):
                 self.by_name.setdefault(setting.name, []).append(setting)
         self.families: dict[int, list[Block]] = {}
-        self._known: dict[str, str | None] = {}
+        self._known: dict[tuple[str, int], str | None] = {}
         self._states: dict[int, bool | None] = {}
         self._depth = 0
 
@@ -53,12 +57,15 @@ class Values:
 
     # -- text ------------------------------------------------------------------------------------------------
 
-    def text(self, word: Word | None) -> str | None:
-        """The word's text with every expansion worked out, or None when one is unknown."""
+    def text(self, word: Word | None, strict: bool = False) -> str | None:
+        """The word's text with every expansion worked out, or None when one is unknown.
+
+        A variable has the value it was given before the word stands; strict: one given none there is unknown,
+        else it has what it gets later, as in a function that is called later.
+        """
         if word is None:
             return None
-        pieces = [self.text_of(p) for p in word.parts]
-        return None if any(p is None for p in pieces) else "".join(p for p in pieces if p is not None)
+        return self._whole(word, (word.start or _END, strict))
 
     def number(self, word: Word | None) -> int | None:
         """The word as a whole number, or None."""
@@ -71,7 +78,7 @@ class Values:
             return ""
         pieces: list[str] = []
         for part in word.parts:
-            known = self.text_of(part)
+            known = self.text_of(part, (word.start or _END, False))
             if known is not None:
                 pieces.append(known)
             elif part.kind == "variable":
@@ -90,17 +97,19 @@ class Values:
             return text
         return f"${{{name}}}"
 
-    def variable(self, name: str) -> str | None:
-        """What a variable holds at the end of a run with defaults, or None."""
-        if name in self._known:
-            return self._known[name]
+    def variable(self, name: str, at: _Place = None) -> str | None:
+        """What a variable holds at a place, or at the end of a run with defaults; None when it is not known."""
+        live = self._reaching(name, at)
+        key = (name, len(live) if at is None or live else -1)
+        if key in self._known:
+            return self._known[key]
         if self._depth >= _DEEPEST:
             return None
-        self._known[name] = None  # a name that refers to itself is unknown
+        self._known[key] = None  # a name that refers to itself is unknown
         self._depth += 1
-        self._known[name] = self._look_up(name)
+        self._known[key] = self._look_up(name, live)
         self._depth -= 1
-        return self._known[name]
+        return self._known[key]
 
     def live(self, name: str) -> list[Setting]:
         """Settings of a name in branches that are not known to be skipped."""
@@ -110,29 +119,50 @@ class Values:
             if (s.word is not None or s.items is not None) and not self.dead(s.blocks)
         ]
 
-    def _look_up(self, name: str) -> str | None:
+    def _reaching(self, name: str, at: _Place) -> list[Setting]:
+        """Live settings that are made before a place; functions run at any time."""
         live = self.live(name)
+        if at is None:
+            return live
+        before = [s for s in live if s.start < at[0] or any(b.kind == "function" for b in s.blocks)]
+        return before if before or at[1] else live
+
+    def _look_up(self, name: str, live: list[Setting]) -> str | None:
         given = self.overrides.get(name)
         if given is not None and all(s.overridable for s in live):
             return given
         if not live:
             return self.seeds.get(name)
         base = max((i for i, s in enumerate(live) if not s.append and not self._guarded(s)), default=0)
-        texts = {self._setting_text(s) for s in live[base:] if not s.append}
+        texts = {self._setting_text(s, i == 0) for i, s in enumerate(live[base:], base) if not s.append}
         if len(texts) != 1:
             return None
         (text,) = texts
         for setting in live[base:]:
             if setting.append:
-                more = self._setting_text(setting)
+                more = self._setting_text(setting, True)
                 text = None if text is None or more is None or self._guarded(setting) else text + more
         return text
 
-    def _setting_text(self, setting: Setting) -> str | None:
+    def _setting_text(self, setting: Setting, first: bool) -> str | None:
+        """What a setting gives its name. first: none before it did, so a default counts."""
+        at = (setting.start, True)
         if setting.items is not None:
-            texts = [self.text(w) for w in setting.items]
-            return None if any(t is None for t in texts) else " ".join(t for t in texts if t is not None)
-        return self.text(setting.default)
+            return self._joined(setting.items, at)
+        if not first and setting.how == "default":
+            known = self.variable(setting.name, at)
+            return self._whole(setting.word, at) if known == "" else known
+        return self._whole(setting.default if first else setting.word, at)
+
+    def _joined(self, words: Sequence[Word], at: _Place) -> str | None:
+        texts = [self._whole(w, at) for w in words]
+        return None if any(t is None for t in texts) else " ".join(t for t in texts if t is not None)
+
+    def _whole(self, word: Word | None, at: _Place) -> str | None:
+        if word is None:
+            return None
+        pieces = [self.text_of(p, at) for p in word.parts]
+        return None if any(p is None for p in pieces) else "".join(p for p in pieces if p is not None)
 
     def _guarded(self, setting: Setting) -> bool:
         if not setting.conditional:
@@ -141,21 +171,25 @@ class Values:
         states = [self.state(b) for b in setting.blocks if b.kind in kinds]
         return not states or any(s is not True for s in states)
 
-    def text_of(self, part: Part) -> str | None:
+    def text_of(self, part: Part, at: _Place = None) -> str | None:
         """What one part of a word amounts to, or None."""
         if part.kind == "text":
             return part.text
         if part.kind == "arithmetic":
-            value = evaluate(part.text, self.variable)
+            value = evaluate(part.text, lambda name: self.variable(name, at))
             return None if value is None else str(value)
         if part.kind != "variable":
             return None
         if part.operator in _DEFAULTS:
-            known = self.variable(part.text)
-            return known if known else self.text(part.argument) if part.argument is not None else ""
+            known = self.variable(part.text, at)
+            if known or (known is not None and ":" not in part.operator):
+                return known
+            if known is None and self._reaching(part.text, at):
+                return None  # it is set to something that is not known
+            return self._whole(part.argument, at) if part.argument is not None else ""
         if part.operator and part.operator not in (":?", "?", "[@]", "[*]"):
             return None
-        return self.variable(part.text)
+        return self.variable(part.text, at)
 
     # -- branches --------------------------------------------------------------------------------------------
 

@@ -50,6 +50,12 @@ def shown(text: str, most: int = 60) -> str:
     return repr(text) if len(text) <= most else f"{text[: most // 2] + '…'!r} ({len(text)} characters)"
 
 
+def check_given(text: str, what: str) -> None:
+    """UserError for an empty word, as an unset variable of a shell script leaves it."""
+    if not text.strip():
+        raise UserError(f"No name given: {what} is empty.", "An unset variable may be the reason.")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
     """The error for a name that is not in a list, naming the nearest one."""
     names = sorted(known)

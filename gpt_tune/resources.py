@@ -33,6 +33,8 @@ def state_dir() -> Path:
 
 def existing(text: str | Path) -> Path | None:
     """The file or folder that a user's word names, or None: also for a word that no file can be called."""
+    if not str(text):
+        return None  # Path("") would be this folder
     try:
         path = Path(text).expanduser()
         path.stat()

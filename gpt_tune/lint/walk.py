@@ -42,6 +42,7 @@ def sources(paths: list[str]) -> tuple[list[Source], list[Skipped]]:
     found: dict[Path, Source] = {}
     skipped: list[Skipped] = []
     for given in paths:
+        errors.check_given(given, "the file or folder")
         path = Path(given)
         mode = _mode(path, given)
         if stat.S_ISDIR(mode):

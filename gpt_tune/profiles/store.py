@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from gpt_tune import toml
-from gpt_tune.errors import UserError, shown, unknown_name
+from gpt_tune.errors import UserError, check_given, shown, unknown_name
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.build import from_dict, migrated, to_dict
 from gpt_tune.profiles.files import write_private
 from gpt_tune.profiles.schema import Profile
-from gpt_tune.resources import config_dir, data_dir, existing_file, path_of
+from gpt_tune.resources import config_dir, data_dir, existing_dir, existing_file, path_of
 
 PROJECT_FILE = "gpt-tune.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -118,6 +118,7 @@ def export(name: str, everything: bool = False) -> str:
 
 def import_(path: str, name: str | None = None, overwrite: bool = False) -> Path:
     """Keep a colleague's file as a profile of the user's own, checked first."""
+    check_given(path, "the file")
     source = path_of(path)
     profile = from_dict(Profile, toml.load(source), str(source))
     chosen = name or profile.name or source.stem
@@ -133,6 +134,7 @@ def own_path(name: str) -> Path:
 
 def find(name_or_path: str) -> Path:
     """The file of a profile: one of the user's own, a starter, or the path of a file."""
+    check_given(name_or_path, "the profile")
     own, shipped = _own_paths(), _starter_paths()
     if name_or_path in own:
         return own[name_or_path]
@@ -141,6 +143,8 @@ def find(name_or_path: str) -> Path:
     path = existing_file(name_or_path)
     if path is not None:
         return path
+    if existing_dir(name_or_path) is not None:
+        raise UserError(f"{shown(name_or_path)} is a folder.", "Name the profile's file in it.")
     if "/" in name_or_path or name_or_path.endswith(".toml"):
         raise UserError(
             f"There is no profile file {shown(name_or_path)}.", "`gpt-tune profiles list` shows the names."

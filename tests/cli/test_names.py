@@ -67,3 +67,25 @@ def test_an_answer_that_is_no_file_name(home: object, key: str, name: str) -> No
 
     said = answers.check(Draft(profile=Profile()), key, name)
     assert said is None or len(said) < 1000
+
+
+@pytest.mark.parametrize(
+    "command", [("parse",), ("diagnose",), ("lint",), ("render",), ("watch",), ("submit",), ("validate",),
+                ("profiles", "show"), ("profiles", "import")], ids=" ".join,
+)  # fmt: skip
+def test_an_empty_name(gpt_tune: Run, command: tuple[str, ...]) -> None:
+    for empty in ("", " "):
+        done = gpt_tune(*command, empty)
+        assert (done.code, "No name given" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["validate", "render", "submit", "parse"])
+def test_a_folder_where_a_file_is_asked_for(gpt_tune: Run, command: str) -> None:
+    done = gpt_tune(command, "/")
+    assert (done.code, "is a folder" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", [("models",), ("profiles", "import"), ("render",)], ids=" ".join)
+def test_a_program_where_a_text_is_asked_for(gpt_tune: Run, command: tuple[str, ...]) -> None:
+    done = gpt_tune(*command, "/bin/ls")
+    assert (done.code, "is not text" in done.err) == (2, True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt_tune.errors import UserError, shown
+from gpt_tune.errors import UserError, check_given, shown
 from gpt_tune.resources import existing, existing_dir
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ def target_of(names: Sequence[str], fetch: bool = True, fresh: bool = False) -> 
     """What the arguments of watch, parse or diagnose stand for. fetch: logs of another machine are copied here.
     fresh: the run's cluster is asked first how the run stands.
     """
+    for name in names:
+        check_given(name, "the run or log file")
     files = [n for n in names if existing(n)]
     if len(files) == len(names):
         for name in files:

@@ -24,6 +24,7 @@ def command(profile: str, out: str | None, changes: tuple[str, ...], force: bool
     from gpt_tune.schedulers.local_files import LocalFiles
     from gpt_tune.workflows.offline import prepare_anywhere
 
+    store.find(profile)  # a wrong name is said before anything about a folder
     folder = path_of(out or Path(profile).stem).absolute()
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file.", "Give a folder with --out.")

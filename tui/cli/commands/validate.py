@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from gpt_tune.errors import EXIT_DONE, UserError, shown
-from gpt_tune.resources import existing_file, path_of
+from gpt_tune.errors import EXIT_DONE, UserError, check_given, shown
+from gpt_tune.resources import existing_dir, existing_file, path_of
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, say, show, show_table
 
@@ -38,6 +38,9 @@ def command(runs: str, fit: str | None, out: str | None, as_json: bool) -> int:
 
 
 def _file(name: str) -> Path:
+    check_given(name, "the CSV file")
+    if existing_dir(name) is not None:
+        raise UserError(f"{shown(name)} is a folder.", "Give a CSV of measured runs.")
     path = existing_file(name)
     if path is None:
         raise UserError(f"There is no file {shown(name)}.", "Give a CSV of measured runs.")

@@ -79,6 +79,7 @@ class Engine:
 
         Unless forced, an answer that another gpt-tune of this user got just now is good enough.
         """
+        from gpt_tune.workflows import progress
         from tui.poller import Answer
 
         open_runs = self.ledger.runs(open_only=True)
@@ -86,6 +87,8 @@ class Engine:
         calls = sum(s.calls for s in schedulers)
         if schedulers:
             self.jobs.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else SHARED_SECONDS)
+        asked = {r.run_id for r in open_runs}
+        progress.note(self.ledger, [r for r in self.runs() if r.run_id in asked])
         failed = [p for p in (self.ledger.poll(s.cluster) for s in schedulers) if p.failures]
         records = self.runs()
         changed = [(r.run_id, r.state) for r in records] != [(r.run_id, r.state) for r in before]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from stat import S_ISREG
 
+from gpt_tune.errors import UserError
 from gpt_tune.jobs.logs import resolved_log_paths
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.schedulers.base import ENDED
@@ -28,7 +29,7 @@ def note(ledger: Ledger, records: Iterable[RunRecord]) -> list[RunRecord]:
     found = []
     for record in records:
         if record.cluster not in away:
-            away[record.cluster] = connection_to(record.cluster) is not None
+            away[record.cluster] = _is_away(record.cluster)
         last = None if away[record.cluster] or not _has_log(record) else _newest(record)
         # A log of a restarted job begins anew, so a smaller number is as good.
         if last is not None and last != record.last_iteration:
@@ -36,6 +37,13 @@ def note(ledger: Ledger, records: Iterable[RunRecord]) -> list[RunRecord]:
         else:
             found.append(record)
     return found
+
+
+def _is_away(cluster: str) -> bool:
+    try:
+        return connection_to(cluster) is not None
+    except UserError:
+        return True  # its site cannot be read: the list of runs is shown all the same
 
 
 def _has_log(record: RunRecord) -> bool:

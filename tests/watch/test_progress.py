@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpt_tune.errors import UserError
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.schedulers.base import State
 from gpt_tune.workflows import progress
@@ -65,4 +66,17 @@ def test_a_waiting_run_has_no_log_to_read(home: Path, tmp_path: Path) -> None:
     (tmp_path / "job.out").write_text(step(3))
     with Ledger.open() as ledger:
         ledger.add(replace(PLAIN, state="PENDING", log_paths=(str(tmp_path / "job.out"),)))
+        assert noted(ledger) is None
+
+
+def test_a_site_that_cannot_be_read_hides_no_run(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(cluster: str) -> None:
+        raise UserError("The site is no TOML.", "")
+
+    monkeypatch.setattr(progress, "connection_to", broken)
+    (tmp_path / "job.out").write_text(step(3))
+    with Ledger.open() as ledger:
+        ledger.add(replace(PLAIN, state="RUNNING", log_paths=(str(tmp_path / "job.out"),)))
         assert noted(ledger) is None

@@ -10,6 +10,7 @@ from gpt_tune import planner
 from gpt_tune.errors import UserError
 from gpt_tune.hardware.parts import Node
 from gpt_tune.planner.types import PlanRequest
+from tui.cli.output import say
 
 
 def request_from(
@@ -23,7 +24,11 @@ def request_from(
         )
     if partition and not cluster:
         raise click.UsageError("--partition needs --cluster.", click.get_current_context())
-    node, name = (None, None) if cluster is None else _node_of_cluster(cluster, partition, gpu, gpus_per_node)
+    node, name = (
+        (None, None)
+        if cluster is None
+        else (_node_of_cluster(cluster, partition, gpu, gpus_per_node, options["gpus"]))
+    )
     return planner.build_request(
         options.pop("model"),
         options.pop("gpus"),
@@ -38,9 +43,9 @@ def request_from(
 
 
 def _node_of_cluster(
-    cluster: str, partition: str | None, gpu: str | None, gpus_per_node: int | None
+    cluster: str, partition: str | None, gpu: str | None, gpus_per_node: int | None, gpus: int
 ) -> tuple[Node, str]:
-    """The node type of a cluster's partition, and the cluster's own name."""
+    """The node type of a cluster's partition, and the cluster's own name; a note when it has fewer GPUs than asked."""
     from gpt_tune import clusters
     from gpt_tune.profiles import sites
     from gpt_tune.profiles.schema import Profile, Resources
@@ -49,8 +54,14 @@ def _node_of_cluster(
     found = clusters.discover(cluster)
     site = sites.load(found.name) or sites.guess(found)
     resources = Resources(partition=partition or "", gpu=gpu or "", gpus_per_node=gpus_per_node)
-    node = machine_of(Profile(resources=resources), site, found).node
+    machine = machine_of(Profile(resources=resources), site, found)
+    node = machine.node
     if node is None:
         where = f"partition {partition} of {found.name}" if partition else f"cluster {found.name}"
         raise UserError(f"No GPU type is known for {where}.", "Give --gpu, for example h100 or p6-b200.")
+    if machine.partition is not None and 0 < machine.partition.gpus_total < gpus:
+        have = machine.partition.gpus_total
+        say(
+            f"note: {gpus} GPUs are planned, and partition {machine.partition.name} of {found.name} has only {have}."
+        )
     return node, found.name

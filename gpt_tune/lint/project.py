@@ -42,11 +42,7 @@ class Submission:
 
     @property
     def is_sbatch(self) -> bool:
-        return (
-            self.command.name == "sbatch"
-            or not self.command.words
-            or self.command.name not in ("bash", "sh", "srun")
-        )
+        return self.command.name == "sbatch" or _built_in(self.command) is not None
 
 
 class Project:

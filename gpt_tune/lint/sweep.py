@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpt_tune.lint.documents import Document
-from gpt_tune.lint.kinds import SHELL
+from gpt_tune.lint.kinds import MARKDOWN, SHELL
 from gpt_tune.lint.project import Project
 from gpt_tune.lint.shell.script import Script, words_of
 from gpt_tune.lint.shell.settings import Setting
@@ -297,10 +297,12 @@ def _extra(script: Script, call: Command) -> dict[str, str]:
 
 
 def passed_settings(document: Document, project: Project) -> list[tuple[Document, Setting]]:
-    """Variables that other files hand to this script when they run it."""
+    """Variables that scripts which run this one mention with a value: arguments of their own functions, strings.
+
+    A README has code blocks about many things; of those only the command that runs the script counts.
+    """
     found: list[tuple[Document, Setting]] = []
     for source in dict.fromkeys(s.source for s in project.submissions_of(document)):
-        for setting in source.settings:
-            if setting.how in ("option", "prefix") or (setting.how == "export" and source.kind != "markdown"):
-                found.append((source, setting))
+        if source.kind != MARKDOWN:
+            found += [(source, s) for s in source.settings if s.how == "option"]
     return found

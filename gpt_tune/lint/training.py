@@ -131,7 +131,9 @@ def training_of(document: Document, overrides: dict[str, str] | None = None) -> 
     flags = document.flags.given(overrides) if overrides else document.flags
     trainer = trainer_of(flags)
     number = flags.number
-    kv_heads = number("num-query-groups", "num-key-value-heads")
+    kv_heads = number("num-query-groups", "num-key-value-heads", "num-attention-heads-kv")
+    if (flags.text("attention-head-type") or "").lower() == "multiquery":
+        kv_heads = 1
     live = flags.live
     return Training(
         trainer=trainer,

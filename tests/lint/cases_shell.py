@@ -315,6 +315,7 @@ GOOD: dict[str, list[Files]] = {
         readme("Edit the script:\n\n" + TABLE + "| `BATCH` | 8 |\n", f"export BATCH=8\n{RUN}"),
         readme("```bash\nsbatch --export=ALL,BATCH=8 job.sbatch\n```\n", f"export BATCH=8\n{RUN}"),
         readme("```bash\nBATCH=16 sbatch other.sbatch\n```\n", f"BATCH=8\n{RUN}"),
+        readme("```bash\nBATCH=16 torchrun x.py\nsbatch job.sbatch\n```\n", f"BATCH=8\n{RUN}"),
         job(f"# usage: sbatch job.sbatch\nSTEPS=50\n{RUN}"),
         readme("```bash\nN=4 sbatch job.sbatch\n```\n", 'M="$N"\nN=8\nsrun python3 train.py "$M" "$N"'),
     ],
@@ -395,6 +396,7 @@ GOOD: dict[str, list[Files]] = {
         "# 7B tokens of data for the model\nset -e")},
         {"README.md": "A 1.3B model: 24 layers, hidden size 2048, 16 attention heads.\n"},
         {"smoke_test_13b.sbatch": megatron(SIZE.format(12, 512, 8))},
+        {"train_1b.sbatch": megatron(SIZE.format(24, 2048, 16))},
     ],
     "sbatch-too-late": [job(RUN, "--nodes=1")],
     "sbatch-unknown-option": [
@@ -403,7 +405,11 @@ GOOD: dict[str, list[Files]] = {
         job(RUN, "--beeond"),
     ],
     "sbatch-variable": [job(RUN, "--output=%x-%j.out"), {"make.sh": "#!/bin/bash\nsbatch <<EOF\n#!/bin/bash\n#SBATCH --nodes=$N\nsrun x\nEOF\n"}],
-    "sbatch-duplicate": [job(RUN, "--nodes=2", "--time=10")],
+    "sbatch-duplicate": [
+        job(RUN, "--nodes=2", "--time=10"),
+        job(RUN, "--mail-type=BEGIN", "--mail-type=END"),
+        job(RUN, "--nodes=2", "hetjob", "--nodes=1"),
+    ],
     "log-folder": [
         job(RUN),
         {"job.sbatch": batch(RUN, "--error=logs/%j.err"), "logs/README.md": "logs\n"},
@@ -446,6 +452,8 @@ GOOD: dict[str, list[Files]] = {
         job('CONF="$(mktemp)"\necho > "$CONF"\ntrap \'rm "$CONF"\' EXIT\nsrun python3 train.py --config "$CONF"'),
         job('cat > "$OUTPUT_DIR/config.json" <<EOF\n{}\nEOF\nsrun python3 train.py --config "$OUTPUT_DIR/config.json"'),
         {"local.sh": "#!/bin/bash\necho > ds.json\npython3 train.py ds.json\n"},
+        job("cd /opt\necho > ds.json\nsrun python3 train.py --config ds.json"),
+        job("srun python3 train.py 2>&1 | tee main_log.txt"),
     ],
     "unused-file": [
         job('H=/fsx/hosts_$SLURM_JOB_ID\nscontrol show hostnames > "$H"\ntrap \'rm -f "$H"\' EXIT\nsrun deepspeed --hostfile "$H" t.py'),

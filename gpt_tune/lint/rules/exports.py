@@ -93,9 +93,8 @@ def _handed_over(document: Document, project: Project) -> dict[str, set[tuple[st
         for name, value in run.given.items():
             found.setdefault(name, set()).add((run.source.shown, value, run.line))
     for source, setting in passed_settings(document, project):
-        value = setting.text if setting.text is not None else setting.word.source if setting.word else ""
-        if setting.how == "option":
-            found.setdefault(setting.name, set()).add((source.shown, value, setting.line))
+        value = setting.text if setting.text is not None else ""
+        found.setdefault(setting.name, set()).add((source.shown, value, setting.line))
     return found
 
 

@@ -43,14 +43,37 @@ class Written:
 
 def _written(script: Script) -> Iterator[Written]:
     """Files that the script creates with `>`, `tee` or a copy, outside of what it launches."""
+    logs = _piped_from_launch(script)
     for command in script.tree.commands:
         for redirect in command.redirects:
             if redirect.operator in (">", ">|") and redirect.target is not None and _plain_file(redirect):
                 yield _one(script, redirect.target, command)
-        if command.name == "tee" and len(command.words) > 1 and not command.words[1].source.startswith("-"):
-            yield _one(script, command.words[1], command)
-        if command.name in ("cp", "mv", "install") and len(command.words) == 3:
-            yield _one(script, command.words[2], command)
+        words = command.words
+        if (
+            command.name == "tee"
+            and len(words) > 1
+            and not words[1].source.startswith("-")
+            and id(command) not in logs
+        ):
+            yield _one(script, words[1], command)
+        if command.name in ("cp", "mv", "install") and len(words) == 3:
+            yield _one(script, words[2], command)
+
+
+def _piped_from_launch(script: Script) -> set[int]:
+    """Commands that take the output of the training: what they write is a log."""
+    found: set[int] = set()
+    launched = False
+    for command in script.tree.commands:
+        launched = (launched and command.before == "|") or command.name in (
+            "srun",
+            "mpirun",
+            "torchrun",
+            "deepspeed",
+        )
+        if launched and command.before == "|":
+            found.add(id(command))
+    return found
 
 
 def _one(script: Script, word: Word, command: Command) -> Written:
@@ -111,7 +134,8 @@ def _shared(document: Document, project: Project) -> Iterator[Hit]:
             ):
                 continue
             if (
-                _varies(script, written.word)
+                _elsewhere(script, written)
+                or _varies(script, written.word)
                 or _differs_by_node(written.command)
                 or not _read_later(script, written)
             ):
@@ -122,6 +146,19 @@ def _shared(document: Document, project: Project) -> Iterator[Hit]:
                 f"{written.path} has the same name in every job: two that are queued overwrite each other's file.",
                 f"Put the job's number into it: {_with_job_id(written.path)}.",
             )
+
+
+_OWN_TO_A_NODE = re.compile(r"^(?:/opt|/workspace|/tmp|/root|/usr|/app|/dev/shm|/local|/mnt/local)\b")
+
+
+def _elsewhere(script: Script, written: Written) -> bool:
+    """Whether a relative path lies in a folder that the script went to and that other jobs do not share."""
+    if written.path.startswith(("/", "$", "~")):
+        return bool(_OWN_TO_A_NODE.match(written.path))
+    moves = [c for c in script.calls("cd", "pushd") if c.line < written.line and len(c.words) > 1]
+    return any(
+        _OWN_TO_A_NODE.match(script.values.expand(c.words[1])) or _varies(script, c.words[1]) for c in moves
+    )
 
 
 def _read_later(script: Script, written: Written) -> bool:

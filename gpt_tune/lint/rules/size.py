@@ -87,7 +87,7 @@ def _judge(
 
     actual = total(shape)
     sizes = [actual] if vocab_known else [actual, *(total(replace(shape, vocab=v)) for v in _VOCABULARIES)]
-    if not labels or any(abs(s / v - 1) <= _tolerance(s) for v, _, _ in labels for s in sizes):
+    if not labels or any(abs(s / v - 1) <= _tolerance(s, x) for v, x, _ in labels for s in sizes):
         return
     value, text, line = min(labels, key=lambda x: abs(math.log(x[0] / actual)))
     if _known_by(shape, value):
@@ -101,8 +101,11 @@ def _judge(
     )
 
 
-def _tolerance(size: float) -> float:
-    return _TOLERANCE if size >= 1e9 else _TOLERANCE_SMALL
+def _tolerance(size: float, label: str) -> float:
+    """How far a label may be off: a whole number of billions is a rounded one, 1.3B is often called 1b."""
+    least = _TOLERANCE if size >= 1e9 else _TOLERANCE_SMALL
+    whole = re.match(r"~?(\d+)[ _-]?[a-z]", label)
+    return max(least, 0.5 / int(whole.group(1))) if whole is not None and int(whole.group(1)) else least
 
 
 def _known_by(shape: ModelShape, value: float) -> bool:

@@ -87,11 +87,19 @@ def _filled_in(document: Document, script: Script) -> bool:
     )
 
 
+# Given twice, both count.
+_COLLECTED = frozenset({"mail-type", "comment"})
+
+
 def _duplicate(document: Document, project: Project) -> Iterator[Hit]:
     for script in document.scripts:
         seen: dict[str, Directive] = {}
-        for directive in script.directives:
+        # The parts of a job of several kinds of node have options of their own.
+        several = re.search(r"(?m)^#SBATCH[ \t]+(?:het|pack)job", script.text) is not None
+        for directive in script.directives if not several else ():
             name = long_name(directive)
+            if name in _COLLECTED:
+                continue
             first = seen.setdefault(name, directive)
             if first is not directive and first.value != directive.value and first.line != directive.line:
                 yield Hit(

@@ -125,9 +125,9 @@ def _syntax(document: Document, project: Project) -> Iterator[Hit]:
     if place is not None:
         yield Hit(
             document.line_at(place.start(1)),
-            f"A placeholder is still there: {place.group(1)[:60]}; bash takes it for a redirection and stops.",
-            "Put the value in.",
-            "warning",
+            f"A placeholder to fill in: {place.group(1)[:60]}; bash would take it for a redirection and stop.",
+            "Put the value in before the script runs.",
+            "info",
         )
         return
     said = done.stderr.decode("utf-8", "replace").strip().splitlines()

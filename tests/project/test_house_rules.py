@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(p for folder in ("gpt_tune", "tui") for p in (ROOT / folder).rglob("*.py"))
 LIMIT_LINES = 400
 # Longer on purpose: why is said in the module's own docstring.
-LONGER: dict[str, int] = {}
+LONGER = {"gpt_tune/logs/parser.py": 450}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))

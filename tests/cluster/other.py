@@ -15,7 +15,7 @@ from pathlib import Path
 RELEASES = {"24.11": "trixie", "26.05": "sid"}
 CACHE = Path("/var/tmp/gpt-tune-slurm")
 _MIRROR = "http://deb.debian.org/debian"
-_PACKAGES = "slurm-wlm,munge"
+_PACKAGES = "slurm-wlm,munge,python3-numpy"  # the smoke job trains in NumPy
 # Seen inside under the same names, so that paths in scripts and configuration mean the same.
 _CHECKOUT = str(Path(__file__).resolve().parents[2])
 _SHARED = ("/proc", "/dev", "/tmp", "/root", "/home", "/run", "/opt", "/usr/local", _CHECKOUT)

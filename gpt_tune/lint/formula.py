@@ -148,11 +148,17 @@ def _work_out(expression: ast.expr, scope: _Scope) -> Formula | None:
     used: set[str] = set()
     try:
         value = _value(expression, scope, used, SAMPLE, _DEEPEST)
-        # Work grows with the square of the width; memory, which looks alike, does not.
+        # Work grows with the square of the width and with the sequence; memory and parameters do not do both.
         wider = _value(expression, scope, set(), {**SAMPLE, "hidden": 2 * SAMPLE["hidden"]}, _DEEPEST)
+        longer = _value(expression, scope, set(), {**SAMPLE, "seq": 2 * SAMPLE["seq"]}, _DEEPEST)
     except (_Cannot, ZeroDivisionError, OverflowError):
         return None
-    whole = {"layers", "hidden", "seq"} <= used and value > 0 and 2.5 < wider / value < 4.5
+    whole = (
+        {"layers", "hidden", "seq"} <= used
+        and value > 0
+        and 2.5 < wider / value < 4.5
+        and longer / value > 1.8
+    )
     # The short form counts 6 FLOPs a parameter and token.
     short = (
         "parameters" in used

@@ -47,6 +47,8 @@ _OTHER_SPLITS = re.compile(
 )
 
 
+# Every tensor rank keeps the one head of this option whole.
+_ONE_KEY_VALUE_HEAD = re.compile(r"--attention-head-type[= ]+[\"']?multiquery\b")
 # Trainers from before Megatron-DeepSpeed built its model for the pipeline engine.
 _OLD = re.compile(r"pretrain_gpt2\.py|Megatron-LM-v1|--model-parallel-size|eval_harness|evaluate\.py")
 
@@ -114,6 +116,8 @@ def problems_of(document: Document, training: Training) -> list[Problem]:
     found: list[Problem] = []
     for violation in legality.problems(layout, setting):
         needs = _NEEDS.get(violation.rule)
+        if violation.rule == "kv-heads-tp" and _ONE_KEY_VALUE_HEAD.search(document.text):
+            continue
         if needs is None or any(getattr(training, fact) is None for fact in needs[0]):
             continue
         if violation.rule in ("zero-engine", "no-pipeline-stages") and (

@@ -210,6 +210,7 @@ GOOD: dict[str, list[Files]] = {
         flops("c = 4 * 24\n    return c * B * s * L * h * h / (t * gpus * 10**12)"),
         {"parse.py": "# training loss and TFLOPS\ndef rate(n_params, tokens, t):\n    return 6 * n_params * tokens / t / 1e12\n"},
         {"parse.py": "TFLOPS = 1\ndef memory(h, L, s):\n    return 34 * s * h * L\n"},
+        {"parse.py": "TFLOPS = 1\ndef size(h, L, s, V):\n    return (V + s + 2) * h + L * (12 * h * h + 13 * h)\n"},
         {"serve.py": "# TFLOPS of serving\ndef rate(n_params, tokens, t):\n    return 2 * n_params * tokens / t\n"},
     ],
     "shape-built-in": [

@@ -333,6 +333,7 @@ GOOD: dict[str, list[Files]] = {
     ],
     "layout-illegal": [
         {"job.sbatch": trainer("--num-attention-heads 32", "--tensor-model-parallel-size 8")},
+        {"job.sbatch": megatron("--num-attention-heads 16 --attention-head-type multiquery").replace("size 1", "size 4")},
         {"job.sbatch": trainer("--zero-stage 3", "--pipeline-model-parallel-size 1", "--no-pipeline-parallel")},
         {"job.sbatch": trainer("--zero-stage 1", "--pipeline-model-parallel-size 5", "--num-layers 24")},
         {"job.sbatch": batch(

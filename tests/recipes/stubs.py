@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-_RECORDER = f"""#!{sys.executable}
+# A shell starts Python: the path of a Python may hold a space, which no #! line can.
+_RECORDER = f"""#!/bin/sh
+'''exec' {shlex.quote(sys.executable)} "$0" "$@"
+' '''
 import os, sys
 rank = os.environ.get("RANK", "once")
 name = os.path.basename(sys.argv[0])

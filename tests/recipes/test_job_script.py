@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -149,7 +150,7 @@ def test_a_failed_rank_stops_the_others_and_its_code_counts(tmp_path: Path, run_
 
 def test_without_any_numpy_the_code_says_so(tmp_path: Path, run_dir: Path) -> None:
     bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/bash\nexec {sys.executable} -S -I "$@"\n')
+    bare.write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -S -I "$@"\n')
     bare.chmod(0o755)
     done = run(smoke_script(run_dir), PYTHON=str(bare))
     assert done.returncode == 69
@@ -168,7 +169,7 @@ def test_the_interpreter_with_numpy_is_found_by_itself(tmp_path: Path, run_dir: 
     script = smoke_script(run_dir)
     without = tmp_path / "bin"
     without.mkdir()
-    (without / "python3").write_text(f'#!/bin/bash\nexec {sys.executable} -S -I "$@"\n')
+    (without / "python3").write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -S -I "$@"\n')
     (without / "python3").chmod(0o755)
     done = run(script, PYTHON="", PATH=f"{without}:{os.environ['PATH']}")
     assert done.returncode == 0, done.stdout + done.stderr  # falls back to the one gpt-tune runs on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -148,7 +149,7 @@ def test_a_trainer_that_knows_only_sigterm_gets_only_that(slurm: Any, run_dir: P
     """Megatron saves on TERM; the warning (USR1), which Slurm sends to all processes of a task, would kill it."""
     program = tmp_path / "trainer"
     program.write_text(
-        f"#!/bin/bash\n[[ $1 != -c ]] || exit 0\nexec {sys.executable} -c '\n"
+        f"#!/bin/bash\n[[ $1 != -c ]] || exit 0\nexec {shlex.quote(sys.executable)} -c '\n"
         "import os, signal, sys, time\n"
         'signal.signal(signal.SIGTERM, lambda *_: (print("saved by", os.environ["RANK"], flush=True), sys.exit(0)))\n'
         'print("up", flush=True)\ntime.sleep(600)\n'

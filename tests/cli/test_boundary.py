@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -159,7 +160,7 @@ def test_help_imports_no_command(home: Path) -> None:
 
 
 def test_a_reader_that_stops_is_no_failure(home: Path) -> None:
-    script = f"{sys.executable} -m tui models | head -1; echo ${{PIPESTATUS[0]}}"
+    script = f"{shlex.quote(sys.executable)} -m tui models | head -1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", script],
         capture_output=True,

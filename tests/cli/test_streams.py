@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -37,5 +38,5 @@ def test_other_streams_closed(home: Path, streams: str) -> None:
 
 def _shell(words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    line = f"exec {sys.executable} -m tui {words}"
+    line = f"exec {shlex.quote(sys.executable)} -m tui {words}"
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=environment, timeout=120)

@@ -18,7 +18,13 @@ pytestmark = [pytest.mark.terminal, pytest.mark.usefixtures("home")]
 
 
 def spawn(work: Path, *arguments: str, columns: int = 80, **environment: str) -> pexpect.spawn:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environment}
+    variables = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TERM": "xterm-256color",
+        "COLUMNS": str(columns),
+        **environment,
+    }
     more: dict[str, Any] = {"env": variables, "cwd": str(work), "encoding": "utf-8", "timeout": 60}
     return pexpect.spawn(sys.executable, ["-m", "tui", *arguments], dimensions=(24, columns), **more)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,11 @@ import pytest
 from gpt_tune.schedulers import local_runner
 from tests import cluster as private_cluster
 from tests.cluster import SlurmCluster
+
+# A test run started in the background ignores Ctrl-C, and whatever it starts inherits that: a shell cannot
+# even trap it. The programs under test must meet it as a user's would.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

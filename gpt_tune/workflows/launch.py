@@ -18,6 +18,9 @@ from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
 from gpt_tune.workflows.trainer_here import trainer_path, trainer_variable
 
+PLANNING_ONLY = "This run is for planning only: it names no cluster to submit to."
+PLANNING_HINT = "Save it as a profile and submit that where the cluster is, or choose a cluster."
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -78,26 +81,25 @@ def check_trainer(launch: Launch) -> None:
 def submit(launch: Launch, ledger: Ledger | None = None) -> RunRecord:
     """Write the files and submit, once. UserError when the job could not even start."""
     check_trainer(launch)
+    if launch.cluster.scheduler != "local" and launch.scheduler.kind == "local":
+        raise UserError(PLANNING_ONLY, PLANNING_HINT)
     return jobs.submit(launch.spec, launch.rendered, launch.scheduler, ledger or Ledger.open())
 
 
 def preview(draft: Draft) -> Launch:
-    """What submitting a draft would write, and what it would cost."""
-    return prepare(_profile(draft), draft.plan, draft.cluster, draft.site)
+    """What submitting a draft would write, and what it would cost; also for a cluster that is not here."""
+    if draft.plan_only:
+        from gpt_tune.workflows.offline import prepare_elsewhere  # builds on this module
+
+        return prepare_elsewhere(draft.profile, draft.plan)
+    return prepare(draft.profile, draft.plan, draft.cluster, draft.site)
 
 
 def launch_draft(draft: Draft, ledger: Ledger | None = None) -> RunRecord:
     """Submit a draft of the wizard."""
-    return submit(preview(draft), ledger)
-
-
-def _profile(draft: Draft) -> Profile:
     if draft.plan_only:
-        raise UserError(
-            "This run is for planning only: it names no cluster to submit to.",
-            "Choose a cluster, or save the profile.",
-        )
-    return draft.profile
+        raise UserError(PLANNING_ONLY, PLANNING_HINT)
+    return submit(preview(draft), ledger)
 
 
 def _site(profile: Profile, cluster: Cluster, given: Site | None) -> tuple[Site, tuple[str, ...]]:

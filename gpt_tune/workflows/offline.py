@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpt_tune import clusters
 from gpt_tune.errors import UserError
+from gpt_tune.planner.types import Plan
 from gpt_tune.profiles.schema import Profile
 from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
 from gpt_tune.schedulers.local import Local
@@ -31,9 +32,24 @@ def prepare_anywhere(profile: Profile, run_dir: str) -> Launch:
         if machine.node is None:
             hint = "To render for it from here, set resources.node and resources.gpus."
             raise UserError(error.message, f"{error.hint} {hint}".strip()) from error
+    return prepare_elsewhere(profile, run_dir=run_dir)
+
+
+def prepare_elsewhere(profile: Profile, plan: Plan | None = None, run_dir: str | None = None) -> Launch:
+    """As launch.prepare, for Slurm nodes of the type that the profile names. It cannot be submitted from here.
+
+    run_dir: None shows a folder below the profile's run root, or a telling name where it has none.
+    """
+    machine = machine_of(profile)
+    if machine.node is None:
+        raise UserError("Nothing says what to render for.", "Set resources.node and resources.gpus.")
     stand_in = _cluster(profile, machine)
     ready = prepare(
-        replace(profile, cluster=stand_in.name), cluster=stand_in, run_dir=run_dir, scheduler=Local()
+        replace(profile, cluster=stand_in.name),
+        plan,
+        cluster=stand_in,
+        run_dir=run_dir or f"{profile.site.run_root or '/shared/gpt-tune-runs'}/preview",
+        scheduler=Local(),
     )
     where = f"{machine.nodes} x {machine.node.id}"
     note = (

@@ -81,6 +81,10 @@ class ReviewStep(StepPage):
             error, self._trouble = self._trouble, None
             self.task_failed(error)
             return
+        if self.tune.draft.plan_only:
+            launch = self.tune.engine.launch
+            self._block(launch.PLANNING_ONLY, launch.PLANNING_HINT)
+            return
         warnings = (*preview.warnings, *preview.rendered.summary.get("warnings", ()))
         self.query_one("#help", Lines).show([[("! ", "warn"), (w, "warn")] for w in dict.fromkeys(warnings)])
 

@@ -195,7 +195,7 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
     if pace.slower_than_predicted is not None:
         parts.append(("pace", _pace_words(pace.slower_than_predicted)))
     if pace.recent_model_tflops is not None:
-        parts.append(("TFLOPS", three(pace.recent_model_tflops)))
+        parts.append(("model TFLOPS", three(pace.recent_model_tflops)))
     if pace.mfu is not None:
         parts.append(("MFU", percent_words(pace.mfu)))
     if pace.max_reserved_gib is not None:

@@ -115,7 +115,7 @@ _COLUMNS = (
         lambda p: f"{seconds_words(p.step.seconds)} +-{(p.step.high - p.step.low) / 2 / p.step.seconds:.0%}",
         _ALWAYS,
     ),
-    ("TFLOPS", lambda p: f"{p.step.model_tflops:.0f}", _WIDE_ONLY),
+    ("model TFLOPS", lambda p: f"{p.step.model_tflops:.0f}", _WIDE_ONLY),
     ("MFU", lambda p: percent_words(p.step.mfu) if p.step.mfu is not None else "-", _ALWAYS),
     ("GiB", lambda p: short_memory(p), _ALWAYS),
     (

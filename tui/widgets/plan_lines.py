@@ -262,7 +262,7 @@ def _compared_numbers(a: Plan, b: Plan) -> list[tuple[str, float, float, str]]:
         for p, q in zip(step_parts(a.step), step_parts(b.step), strict=True)
     ]
     out += [
-        ("TFLOPS", a.step.model_tflops, b.step.model_tflops, ""),
+        ("model TFLOPS", a.step.model_tflops, b.step.model_tflops, ""),
         ("GPU memory", a.memory.device_gib, b.memory.device_gib, "GiB"),
     ]
     return out

@@ -50,7 +50,10 @@ def _list(as_json: bool, limit: int) -> int:
         say("No runs yet. `gpt-tune submit smoke` makes one.")
         return EXIT_DONE
     show_table(
-        ("run", "name", "model", "GPUs", "layout", "state", "steps", "ms", "predicted", "error", "TFLOPS", "loss"),
+        (
+            "run", "name", "model", "GPUs", "layout", "state", "steps", "ms", "predicted", "error",
+            "model TFLOPS", "loss",
+        ),  # fmt: skip
         [
             (i["run_id"], i["name"], i["model"], i["gpus"] or None, i["layout"], i["state"], i["steps"],
              i["median_step_time_ms"], i["predicted_step_time_ms"], _percent(i["step_time_error"]),

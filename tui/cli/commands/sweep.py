@@ -108,7 +108,7 @@ def _report(
         emit_json(sweep_json(sweep_id, rows, sweep))
     else:
         show_table(
-            ("#", "setting", "state", "steps", "step ms", "+-", "tok/s/GPU", "TFLOPS", "predicted", "note"),
+            ("#", "setting", "state", "steps", "step ms", "+-", "tok/s/GPU", "model TFLOPS", "predicted", "note"),
             [_cells(row) for row in rows], "0,3,4,5,6,7,8",
         )  # fmt: skip
     return EXIT_DONE if begun or any(r.rank for r in rows) else EXIT_FINDING

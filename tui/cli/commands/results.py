@@ -49,20 +49,22 @@ def _list(as_json: bool, limit: int) -> int:
     if not items:
         say("No runs yet. `gpt-tune submit smoke` makes one.")
         return EXIT_DONE
-    show_table(
-        (
-            "run", "name", "model", "GPUs", "layout", "state", "steps", "ms", "predicted", "error",
-            "model TFLOPS", "loss",
-        ),  # fmt: skip
-        [
-            (i["run_id"], i["name"], i["model"], i["gpus"] or None, i["layout"], i["state"], i["steps"],
-             i["median_step_time_ms"], i["predicted_step_time_ms"], _percent(i["step_time_error"]),
-             i["median_model_tflops"], i["last_loss"])
-            for i in items
-        ],
-        "3,6,7,8,9,10,11",
-    )  # fmt: skip
+    show_table(_LIST_COLUMNS, [_list_row(item) for item in items], "3,6,7,8,9,10,11")
     return EXIT_DONE
+
+
+_LIST_COLUMNS = (
+    "run", "name", "model", "GPUs", "layout", "state", "steps", "ms", "predicted", "error",
+    "model TFLOPS", "loss",
+)  # fmt: skip
+
+
+def _list_row(item: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        item["run_id"], item["name"], item["model"], item["gpus"] or None, item["layout"],
+        item["state"], item["steps"], item["median_step_time_ms"], item["predicted_step_time_ms"],
+        _percent(item["step_time_error"]), item["median_model_tflops"], item["last_loss"],
+    )  # fmt: skip
 
 
 def _percent(share: float | None) -> str:

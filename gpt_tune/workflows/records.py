@@ -90,7 +90,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     paths = remote_logs.paths_of(record, of_every_job=chains.chain_of(record) is not None)
     tokens = (record.prediction or {}).get("tokens_per_step")
     shape = shape_of(record)
-    length = _seq_length(record, shape)
+    length = seq_length_of(record, shape)
     return Watch(
         paths,
         reader=remote_logs.reader_of(record, paths),
@@ -168,7 +168,8 @@ def status_of(record: RunRecord) -> JobStatus:
     )
 
 
-def _seq_length(record: RunRecord, shape: ModelShape | None) -> int | None:
+def seq_length_of(record: RunRecord, shape: ModelShape | None) -> int | None:
+    """Tokens of one sequence of a run, as far as is known."""
     try:
         profile = profile_of(record)
     except UserError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gpt_tune.planner.types import Plan
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.schedulers.base import Cluster
+from gpt_tune.workflows.edits import Edit
 
 # The answer to "which cluster" that submits nothing.
 PLAN_ONLY = "plan-only"
@@ -23,6 +24,7 @@ class Draft:
     planning. site: kept or guessed for that cluster; site_known says which. plan: the layout chosen.
     origins: dotted key -> where a value comes from. base: the profile or run it started from.
     trouble: a sentence on a cluster that is configured here and does not answer, or "".
+    edits: the user's own changes to generated files, by path.
     """
 
     profile: Profile
@@ -35,6 +37,7 @@ class Draft:
     origins: Mapping[str, str] = field(default_factory=dict)
     base: str = ""
     trouble: str = ""
+    edits: Mapping[str, Edit] = field(default_factory=dict)
 
     @property
     def recipe(self) -> str:

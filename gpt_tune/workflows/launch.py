@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gpt_tune import clusters, jobs, planner, recipes
+from gpt_tune import clusters, jobs, planner, recipes, rendering
 from gpt_tune.errors import UserError
 from gpt_tune.jobs.preparing import check_local_size
 from gpt_tune.ledger import Ledger, RunRecord
@@ -12,7 +13,10 @@ from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.recipes.base import JobSpec, Rendered
+from gpt_tune.resources import path_of
 from gpt_tune.schedulers.base import Cluster, Scheduler
+from gpt_tune.schedulers.local_files import LocalFiles
+from gpt_tune.workflows import edits
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
@@ -20,13 +24,17 @@ from gpt_tune.workflows.trainer_here import trainer_path, trainer_variable
 
 PLANNING_ONLY = "This run is for planning only: it names no cluster to submit to."
 PLANNING_HINT = "Save it as a profile and submit that where the cluster is, or choose a cluster."
+# The tag of a run whose files the user changed by hand.
+EDITED = "edited"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A job with everything decided and nothing written yet.
 
-    warnings: sentences the user should read first. gpu_hours: None when nobody can tell.
+    warnings: sentences the user should read first. gpu_hours: None when nobody can tell. seconds: how long the
+    job is expected to run. edited: files that carry the user's own changes. lost: (path, why) of changes that no
+    longer fit.
     """
 
     spec: JobSpec
@@ -36,6 +44,14 @@ class Launch:
     plan: Plan | None
     warnings: tuple[str, ...]
     gpu_hours: float | None
+    seconds: float | None = None
+    edited: tuple[str, ...] = ()
+    lost: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def node_hours(self) -> float | None:
+        """Hours of whole nodes, which many sites charge by."""
+        return None if self.seconds is None else self.spec.nodes * self.seconds / 3600
 
 
 def prepare(
@@ -64,7 +80,8 @@ def prepare(
     spec = jobs.prepare(settled, full_site, found, chosen, scheduler=scheduler, run_dir=run_dir)
     rendered = recipes.render(spec)
     warnings += tuple(str(w) for w in rendered.summary.get("warnings", ()))
-    return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(spec, rendered, request))
+    seconds = _expected_seconds(spec, rendered, request)
+    return Launch(spec, rendered, scheduler, found, chosen, warnings, _gpu_hours(spec, seconds), seconds)
 
 
 def check_trainer(launch: Launch) -> None:
@@ -83,7 +100,8 @@ def submit(launch: Launch, ledger: Ledger | None = None) -> RunRecord:
     check_trainer(launch)
     if launch.cluster.scheduler != "local" and launch.scheduler.kind == "local":
         raise UserError(PLANNING_ONLY, PLANNING_HINT)
-    return jobs.submit(launch.spec, launch.rendered, launch.scheduler, ledger or Ledger.open())
+    tags = (EDITED,) if launch.edited else ()
+    return jobs.submit(launch.spec, launch.rendered, launch.scheduler, ledger or Ledger.open(), tags)
 
 
 def preview(draft: Draft) -> Launch:
@@ -91,8 +109,31 @@ def preview(draft: Draft) -> Launch:
     if draft.plan_only:
         from gpt_tune.workflows.offline import prepare_elsewhere  # builds on this module
 
-        return prepare_elsewhere(draft.profile, draft.plan)
-    return prepare(draft.profile, draft.plan, draft.cluster, draft.site)
+        return with_edits(prepare_elsewhere(draft.profile, draft.plan), draft.edits)
+    return with_edits(prepare(draft.profile, draft.plan, draft.cluster, draft.site), draft.edits)
+
+
+def with_edits(launch: Launch, changes: Mapping[str, edits.Edit]) -> Launch:
+    """The job with the user's own changes made in its files, and what those mean for the plan as warnings."""
+    if not changes:
+        return launch
+    done = edits.apply(launch.spec, launch.rendered, changes)
+    warnings = (*launch.warnings, *edits.warnings(launch.rendered, done.rendered))
+    return replace(launch, rendered=done.rendered, warnings=warnings, edited=done.kept, lost=done.lost)
+
+
+def write_out(launch: Launch, folder: str) -> tuple[str, ...]:
+    """Write every file of a job into a folder of this machine; their paths. Nothing is submitted.
+
+    UserError for a folder that holds something already.
+    """
+    target = path_of(folder).absolute()
+    if target.exists() and not target.is_dir():
+        raise UserError(f"{target} is a file.", "Name a folder.")
+    if target.is_dir() and any(target.iterdir()):
+        raise UserError(f"{target} is not empty.", "Name a new folder.")
+    rendering.write(LocalFiles(), str(target), launch.rendered.files)
+    return tuple(str(target / f.path) for f in launch.rendered.files)
 
 
 def launch_draft(draft: Draft, ledger: Ledger | None = None) -> RunRecord:
@@ -164,12 +205,11 @@ def _settled(profile: Profile, cluster: Cluster, machine: Machine, site: Site) -
     return replace(profile, cluster=cluster.name, resources=resources, trainer=trainer)
 
 
-def _gpu_hours(spec: JobSpec, rendered: Rendered, request: PlanRequest | None) -> float | None:
+def _gpu_hours(spec: JobSpec, seconds: float | None) -> float | None:
     """GPUs the job holds, used or not, times the hours it is expected to hold them."""
     held = spec.nodes * spec.gpus_per_node if spec.gpus else 0
     if not held:
         return 0.0
-    seconds = _expected_seconds(spec, rendered, request)
     return None if seconds is None else held * seconds / 3600
 
 

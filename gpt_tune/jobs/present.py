@@ -64,6 +64,9 @@ def run_json(record: RunRecord) -> dict[str, Any]:
         "run_dir": record.run_dir,
         "job_ids": list(record.job_ids),
         "chain": chains.to_json(record),
+        "model": (record.shape or {}).get("id"),
+        "tags": list(record.user_tags),
+        "note": record.note or None,
     }
 
 

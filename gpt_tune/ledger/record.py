@@ -19,6 +19,7 @@ class RunRecord:
 
     log_paths: absolute, with the scheduler's patterns. profile: TOML text. plan, prediction, shape: JSON data
     or None. Time stamps are RFC 3339 UTC. seen_at: when the state was last heard from the scheduler.
+    tags: gpt-tune's own marks (chains, sweeps, adopted). user_tags and note: the user's own words.
     """
 
     run_id: str
@@ -58,6 +59,8 @@ class RunRecord:
     submitter_start: str = ""
     # Until when at least the scheduler did not know the job; None while it has not been missed.
     missing_since: str | None = None
+    note: str = ""
+    user_tags: tuple[str, ...] = ()
 
     @property
     def job_id(self) -> str | None:

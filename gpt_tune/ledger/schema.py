@@ -82,6 +82,10 @@ MIGRATIONS = (
         PRIMARY KEY (run_id, id, text)
     );
     """,
+    """
+    ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN user_tags TEXT NOT NULL DEFAULT '[]';
+    """,
 )
 
 

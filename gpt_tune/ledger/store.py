@@ -20,8 +20,8 @@ from gpt_tune.ledger.record import OPEN_PHASES, JobRecord, KeptFinding, Poll, Ru
 from gpt_tune.schedulers.local_files import LocalFiles
 
 _BUSY_SECONDS = 10.0  # another process holds the write lock for milliseconds
-_JSON = frozenset({"job_ids", "log_paths", "plan", "prediction", "shape", "tags", "extra"})
-_TUPLES = frozenset({"job_ids", "log_paths", "tags"})
+_JSON = frozenset({"job_ids", "log_paths", "plan", "prediction", "shape", "tags", "user_tags", "extra"})
+_TUPLES = frozenset({"job_ids", "log_paths", "tags", "user_tags"})
 
 Row = TypeVar("Row", RunRecord, JobRecord, KeptFinding, Poll)
 

@@ -21,6 +21,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "render": ("render", "Write every file of a job; nothing is submitted."),
     "submit": ("submit", "Submit a profile as a job."),
     "jobs": ("jobs", "Jobs, live and ended."),
+    "note": ("note", "Your own words on a run."),
+    "tag": ("tag", "Your own tags on a run, to find it again."),
     "cancel": ("cancel", "Cancel a job."),
     "resubmit": ("resubmit", "Submit a run again, with a fix for what ended it if asked."),
     "watch": ("watch", "Follow a job or log files."),

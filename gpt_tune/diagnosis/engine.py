@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpt_tune.diagnosis import stalls, steps
+from gpt_tune.diagnosis import judged, stalls, steps
 from gpt_tune.diagnosis.collect import Collector, Hit
+from gpt_tune.diagnosis.judged import Judgements
 from gpt_tune.diagnosis.rank import Candidate, conclude
 from gpt_tune.diagnosis.signatures import Signature, by_id, fill_in
 from gpt_tune.diagnosis.types import Diagnosis, Finding, Severity
@@ -35,9 +36,11 @@ OVER_TIERS = frozenset({"remote", "signal", "cancelled"})
 class Diagnoser:
     """Reads the lines that a parser reads; `conclude` may be called at any time."""
 
-    def __init__(self) -> None:
+    def __init__(self, judgements: Judgements | None = None) -> None:
+        """judgements: what the user said of findings, by id."""
         self._collector = Collector()
         self._done: tuple[tuple[object, ...], Diagnosis] | None = None
+        self.judgements: Judgements = judgements or {}
 
     def feed(
         self,
@@ -64,7 +67,8 @@ class Diagnoser:
         """The diagnosis so far. state, reason and exit_code: the scheduler's. stalled: nothing moves any more."""
         collector = self._collector
         version = parser.best.version if parser is not None else 0
-        key = (collector.lines, parser, version, state, stalled, reason, exit_code)
+        said = tuple(self.judgements.values())
+        key = (collector.lines, parser, version, state, stalled, reason, exit_code, said)
         if self._done is None or self._done[0] != key:
             collector.settle()
             self._done = key, self._concluded(parser, state, stalled, reason, exit_code)
@@ -82,10 +86,13 @@ class Diagnoser:
         if not has_steps and state in ("UNKNOWN", "RUNNING") and not said:
             found += self._from_stall(state, stalled)
         found += _from_state(state, found)
-        found += self._from_exit(state, exit_code, found)
+        found, dismissed = judged.apply(found, self.judgements)
+        if "F218" not in self.judgements:
+            found += self._from_exit(state, exit_code, found)
         ended = parser is not None and _said_ended(parser)
         waiting = _waiting(reason) if state == "PENDING" else None
-        return conclude(found, state, has_steps, ended, stalled, waiting)
+        result = conclude(found, state, has_steps, ended, stalled, waiting)
+        return replace(result, findings=(*result.findings, *dismissed))
 
     def _candidate(self, hit: Hit, parser: LogParser | None) -> Candidate | None:
         signature = hit.signature
@@ -254,13 +261,19 @@ def diagnose_lines(lines: Sequence[str], source: str = "") -> Diagnosis:
 
 
 def diagnose(
-    paths: Sequence[str | Path], state: str = "UNKNOWN", reason: str = "", exit_code: int | None = None
+    paths: Sequence[str | Path],
+    state: str = "UNKNOWN",
+    reason: str = "",
+    exit_code: int | None = None,
+    judgements: Judgements | None = None,
 ) -> Diagnosis:
     """The diagnosis of the log files of one job. state, reason and exit_code: what the scheduler says of it.
 
+    judgements: what the user said of findings, by id.
+
     Raises UserError for a file that cannot be read.
     """
-    parser, diagnoser = LogParser(), Diagnoser()
+    parser, diagnoser = LogParser(), Diagnoser(judgements)
     for path in paths:
         source = str(path)
         for block in read_blocks(path):

@@ -23,7 +23,8 @@ class Finding:
     line: number in the file, from 1, None when the beginning of the file was not read. rank: the global one.
     echo_of: id of the finding this one merely follows from. changes: settings (profile paths) that apply the
     fix, where the fix is a setting; action: what else would (see Action). count: lines that said the same.
-    excerpt: the line itself, shortened.
+    excerpt: the line itself, shortened. dismissed: the user's reason for calling it nothing ("" when none was
+    given), None when it stands. corrected_from: the id that the user replaced by this one.
     """
 
     id: str
@@ -39,6 +40,8 @@ class Finding:
     count: int = 1
     changes: Mapping[str, str] = field(default_factory=dict)
     action: Action | None = None
+    dismissed: str | None = None
+    corrected_from: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -55,7 +58,18 @@ class Finding:
             "count": self.count,
             "changes": dict(self.changes),
             "action": self.action,
+            "dismissed": self.dismissed,
+            "corrected_from": self.corrected_from,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a user says of a finding: that it is nothing (to None), or that it really is another one."""
+
+    id: str
+    why: str = ""
+    to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

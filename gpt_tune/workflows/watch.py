@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from gpt_tune.diagnosis.engine import Diagnoser
+from gpt_tune.diagnosis.judged import Judgements
 from gpt_tune.diagnosis.types import Diagnosis, Finding
 from gpt_tune.logs.columns import Floats
 from gpt_tune.logs.follow import Batch, Follower, LocalReader, Reader
 from gpt_tune.logs.formats.taught import more_formats
 from gpt_tune.logs.parser import LogParser
 from gpt_tune.logs.summary import Summary, summarise
-from gpt_tune.logs.types import RankMemory, Step
+from gpt_tune.logs.types import Step
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.schedulers.base import ENDED, JobStatus
 from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
@@ -25,6 +26,7 @@ from gpt_tune.workflows.watching.hang import Hang, judge_hang
 from gpt_tune.workflows.watching.history import History
 from gpt_tune.workflows.watching.pace import Pace, Prediction, Recent, pace_of, recent_of
 from gpt_tune.workflows.watching.slowness import judge_slowness, own_past, with_slowness
+from gpt_tune.workflows.watching.update import LogLine, WatchUpdate, pane_lines
 from gpt_tune.workflows.watching.writers import Writer, Writers
 
 __all__ = ["AXES", "FIGURES", "Hang", "LogLine", "Pace", "Prediction", "Watch", "WatchUpdate", "Writer"]
@@ -37,45 +39,6 @@ KEEP_SECONDS = 5.0  # between two notes of progress
 SUMMARY_SECONDS = 2.0  # between two summaries of a long run
 LONG_RUN_STEPS = 20_000
 MANY_LINES = 500  # at once: then they are read in bulk
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """One line for a log pane, safe to show. transient: a progress-bar state that the next one overwrote."""
-
-    text: str
-    source: str
-    transient: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WatchUpdate:
-    """What one poll brought, and the whole state after it.
-
-    lines: new ones, newest last, at most MAX_NEW_LINES; skipped_lines counts those left out.
-    steps: added or completed by this poll. new_findings: not reported before. history: share of the log's
-    past that has been read (1.0: all of it). waiting: files that do not exist yet. ended: the job is over and
-    everything has been read.
-    """
-
-    lines: tuple[LogLine, ...] = ()
-    skipped_lines: int = 0
-    steps: tuple[Step, ...] = ()
-    state: str = "UNKNOWN"
-    state_changed: bool = False
-    status: JobStatus | None = None
-    summary: Summary = field(default_factory=Summary)
-    pace: Pace = field(default_factory=Pace)
-    diagnosis: Diagnosis = field(default_factory=lambda: Diagnosis("unknown"))
-    new_findings: tuple[Finding, ...] = ()
-    hang: Hang | None = None
-    last_step: Step | None = None
-    memory: tuple[RankMemory, ...] = ()
-    history: float = 1.0
-    behind: int = 0
-    waiting: tuple[str, ...] = ()
-    reset: bool = False
-    ended: bool = False
 
 
 @dataclass(slots=True)
@@ -194,6 +157,11 @@ class Watch:
             self._kept_at, self._kept_iteration = now, iteration
             self._keep(update)
 
+    def set_judgements(self, judgements: Judgements) -> None:
+        """What the user says of findings, by id; it holds from the next poll on."""
+        for readers in (self._main, self._tail):
+            readers.diagnoser.judgements = dict(judgements)
+
     def set_status(self, status: JobStatus | None) -> None:
         """Takes a job state that somebody else has asked for."""
         self._note_status(status)
@@ -226,8 +194,9 @@ class Watch:
         reason = self._status.reason if self._status is not None else ""
         code = self._status.exit_code if self._status is not None else None
         diagnosis = front.diagnoser.conclude(parser, self.state, hang is not None, reason, code)
-        diagnosis = with_slowness(diagnosis, judge_slowness(own, parser, pace, self.prediction, diagnosis))
-        lines = [line for batch in batches for line in _pane_lines(batch)]
+        slow = judge_slowness(own, parser, pace, self.prediction, diagnosis)
+        diagnosis = with_slowness(diagnosis, slow, self._main.diagnoser.judgements)
+        lines = [line for batch in batches for line in pane_lines(batch)]
         shown = lines[-MAX_NEW_LINES:]
         self._lines.extend(shown)
         return WatchUpdate(
@@ -328,7 +297,7 @@ class Watch:
     def older_lines(self, source: str) -> list[LogLine]:
         """The lines before the oldest ones handed on of this file; empty at its start."""
         batch = self._follower.older(source)
-        return _pane_lines(batch) if batch is not None else []
+        return pane_lines(batch) if batch is not None else []
 
     def writers(self) -> list[Writer]:
         """Who has written since the watch began, by rank and host: the last line of each, and when it came."""
@@ -380,12 +349,10 @@ class Watch:
     def _unseen(self, diagnosis: Diagnosis) -> tuple[Finding, ...]:
         new = []
         for finding in diagnosis.findings:
+            if finding.dismissed is not None:
+                continue
             key = (finding.id, finding.rank, finding.source)
             if key not in self._seen:
                 self._seen.add(key)
                 new.append(finding)
         return tuple(new)
-
-
-def _pane_lines(batch: Batch) -> list[LogLine]:
-    return [LogLine(text, batch.source, i in batch.transient) for i, text in enumerate(batch.lines)]

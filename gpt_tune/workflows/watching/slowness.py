@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpt_tune.diagnosis.judged import Judgements, split
 from gpt_tune.diagnosis.types import Diagnosis, Finding
 from gpt_tune.logs.parser import LogParser
 from gpt_tune.logs.summary import WARMUP_STEPS
@@ -46,13 +47,14 @@ def judge_slowness(
     return found
 
 
-def with_slowness(diagnosis: Diagnosis, found: Sequence[Finding]) -> Diagnosis:
+def with_slowness(diagnosis: Diagnosis, found: Sequence[Finding], judgements: Judgements) -> Diagnosis:
     """The diagnosis with these findings at its end; a warning becomes the status of a run that is fine otherwise."""
     if not found:
         return diagnosis
+    found, dismissed = split(found, judgements)
     calm = diagnosis.status in ("healthy", "running", "unknown")
     status = "warning" if calm and any(f.severity == "warning" for f in found) else diagnosis.status
-    return replace(diagnosis, status=status, findings=(*diagnosis.findings, *found))
+    return replace(diagnosis, status=status, findings=(*diagnosis.findings, *found, *dismissed))
 
 
 def own_past(parser: LogParser) -> tuple[float, float, int] | None:

@@ -15,6 +15,8 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui.widgets.roles import role_style
+
 Span = tuple[str, str]
 Line = Sequence[Span]
 Cell = str | Line
@@ -27,11 +29,6 @@ _TABLE: dict[int, str | None] = {
 }
 
 _PARTS = re.compile(r"[^ ]* +|[^ ]+")  # words with the blanks after them
-
-ROLES = (
-    "muted", "good", "warn", "bad", "accent", "strong", "head", "key", "cursor", "idle-cursor", "match",
-    "part-0", "part-1", "part-2", "part-3", "part-4", "part-5", "part-6", "part-7", "unsure",
-)  # fmt: skip
 
 
 def clean(text: str) -> str:
@@ -135,52 +132,25 @@ def _split(word: list[Span], cells: int) -> tuple[list[Span], list[Span]]:
 
 
 class Painted(Widget):
-    """A widget that draws spans itself. Roles are coloured by the theme through component classes."""
+    """A widget that draws spans itself, in the roles of `roles`."""
 
-    COMPONENT_CLASSES = {f"painted--{role}" for role in ROLES}  # noqa: RUF012  # Textual's own contract
-    DEFAULT_CSS = """
-    Painted {
-        & > .painted--muted { color: $foreground 62%; }
-        & > .painted--good { color: $text-success; }
-        & > .painted--warn { color: $text-warning; }
-        & > .painted--bad { color: $text-error; text-style: bold; }
-        & > .painted--accent { color: $text-accent; }
-        & > .painted--strong { text-style: bold; }
-        & > .painted--head { color: $foreground 62%; text-style: bold; }
-        & > .painted--key { color: $text-accent; text-style: bold; }
-        & > .painted--cursor { background: $block-cursor-background; color: $block-cursor-foreground; }
-        & > .painted--idle-cursor { background: $surface-lighten-2; }
-        & > .painted--match { background: $warning; color: $background; }
-        & > .painted--part-0 { color: $primary; }
-        & > .painted--part-1 { color: $accent; }
-        & > .painted--part-2 { color: $success; }
-        & > .painted--part-3 { color: $secondary; }
-        & > .painted--part-4 { color: $foreground 40%; }
-        & > .painted--part-5 { color: $error; }
-        & > .painted--part-6 { color: $primary-lighten-2; }
-        & > .painted--part-7 { color: $secondary-lighten-2; }
-        & > .painted--unsure { color: $foreground 45%; }
-        &:ansi {
-            & > .painted--muted { color: ansi_default; text-style: dim; }
-            & > .painted--head { color: ansi_default; text-style: bold; }
-            & > .painted--unsure { color: ansi_default; text-style: dim; }
-            & > .painted--part-4 { color: ansi_bright_black; }
-            & > .painted--part-7 { color: ansi_bright_magenta; }
-            & > .painted--part-6 { color: ansi_bright_blue; }
-            & > .painted--cursor { background: ansi_default; color: ansi_default; text-style: reverse; }
-            & > .painted--idle-cursor { background: ansi_default; text-style: bold; }
-            & > .painted--match { background: ansi_default; text-style: reverse; }
-        }
-        &:nocolor {
-            & > .painted--cursor { text-style: reverse; }
-            & > .painted--match { text-style: reverse; }
-        }
-    }
-    """
+    _looks: dict[str, Style] | None = None
+
+    def notify_style_update(self) -> None:
+        self._looks = None
+        super().notify_style_update()
 
     def role_style(self, role: str) -> Style:
         """The style of a role in this widget and theme; an empty role is the widget's own text."""
-        return self.get_component_rich_style(f"painted--{role}") if role else self.rich_style
+        if self._looks is None:
+            self._looks = {"": self.rich_style}
+        style = self._looks.get(role)
+        if style is None:
+            app = self.app
+            ansi = app.current_theme.ansi
+            style = role_style(role, self._looks[""], app.theme_variables, ansi, app.no_color)
+            self._looks[role] = style
+        return style
 
     def paint(self, line: Line, width: int, over: str = "") -> Strip:
         """A line as a strip exactly `width` cells wide. `over`: one role for the whole row (a cursor)."""

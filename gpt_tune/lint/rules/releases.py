@@ -6,33 +6,20 @@ import re
 from collections.abc import Iterator
 
 from gpt_tune.layouts import versions
-from gpt_tune.lint import kinds
+from gpt_tune.lint import kinds, known_bad
 from gpt_tune.lint.documents import Document
 from gpt_tune.lint.finding import Hit, Rule
 from gpt_tune.lint.project import Project
 from gpt_tune.lint.rules.pins import requirements_of
-from gpt_tune.lint.tables import table
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
 def _known_bad(document: Document, project: Project) -> Iterator[Hit]:
-    found = dict(_versions_in(document))
-    for entry in table("known-bad")["release"]:
-        place = found.get(entry["what"])
-        if place is None:
-            continue
-        version, line = place
-        if _between(version, entry.get("from", "0"), entry.get("below", "999")):
-            yield Hit(line, f"{entry['name']} {version}: {entry['why']}.", entry["fix"])
-    for entry in table("known-bad").get("pair", []):
-        first, second = found.get(entry["first"]), found.get(entry["second"])
-        if first is None or second is None:
-            continue
-        if _between(first[0], entry.get("from", "0"), entry.get("below", "999")) and _between(
-            second[0], entry.get("second_from", "0"), entry.get("second_below", "999")
-        ):
-            yield Hit(first[1], f"{entry['name']}: {entry['why']}.", entry["fix"])
+    places = dict(_versions_in(document))
+    found = {what: version for what, (version, _) in places.items()}
+    for bad in (*known_bad.alone(found), *known_bad.pairs(found)):
+        yield Hit(places[bad.what][1], bad.text, bad.fix)
 
 
 _WHERE = {
@@ -59,10 +46,6 @@ def _versions_in(document: Document) -> Iterator[tuple[str, tuple[str, int]]]:
             if match is not None:
                 yield what, (next(g for g in match.groups() if g), number)
                 break
-
-
-def _between(version: str, low: str, high: str) -> bool:
-    return versions.parse(low) <= versions.parse(version) < versions.parse(high)
 
 
 def _nccl_cuda(document: Document, project: Project) -> Iterator[Hit]:

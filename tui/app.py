@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpt_tune.errors import UserError
     from gpt_tune.ledger.record import RunRecord
     from gpt_tune.workflows.draft import Draft
+    from gpt_tune.workflows.replay import Tape
 
 # Screens by name; each module is imported when its screen is first opened.
 _SCREENS = {
@@ -44,6 +45,7 @@ _SCREENS = {
     "profiles": ("tui.screens.profiles", "Profiles"),
     "clusters": ("tui.screens.clusters", "Clusters"),
     "doctor": ("tui.screens.doctor", "Doctor"),
+    "replay": ("tui.screens.replay", "Replay"),
 }
 
 RESIZE_SECONDS = 1.0  # how late a lost change of size is noticed
@@ -69,10 +71,13 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         Binding("ctrl+t", "next_theme", "Theme", show=False, id="theme"),
     ]
 
-    def __init__(self, engine: Engine | None = None, profile: str | None = None) -> None:
+    def __init__(
+        self, engine: Engine | None = None, profile: str | None = None, tape: Tape | None = None
+    ) -> None:
         super().__init__()
         self.engine = engine or Engine()
         self._profile = profile
+        self._tape = tape
         self.typed = {}
         self._asked_to_leave = 0.0
         for theme in OURS:
@@ -94,6 +99,8 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         if self._profile:
             self.begin_from_profile(self._profile)
+        if self._tape is not None:
+            self.open("replay", self._tape)
 
     def terminal_size(self) -> Size | None:
         """The size of the terminal now; None where there is none (tests, a browser)."""
@@ -245,3 +252,8 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
 def run_wizard(profile: str | None = None) -> int:
     """Open the wizard, with a profile's choices when one is named; the exit code of the command."""
     return GptTune(profile=profile).run() or 0
+
+
+def run_replay(tape: Tape) -> int:
+    """Open the monitor over a recording; the exit code of the command."""
+    return GptTune(tape=tape).run() or 0

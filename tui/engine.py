@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
     from gpt_tune.schedulers.base import JobStatus
     from gpt_tune.workflows.draft import Draft
+    from gpt_tune.workflows.replay import Tape
     from gpt_tune.workflows.watch import Watch
     from tui.poller import Answer
 
@@ -36,12 +37,14 @@ class Engine:
         "records": "gpt_tune.workflows.records",
         "doctor": "gpt_tune.workflows.doctor",
         "resubmit": "gpt_tune.workflows.resubmit",
+        "replay": "gpt_tune.workflows.replay",
     }
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._ledger: Any = None
         self._schedulers: dict[str, Any] = {}
+        self.tapes: dict[str, Tape] = {}  # recordings being played, by the run id of their record
 
     def __getattr__(self, room: str) -> ModuleType:
         if room not in self._rooms:
@@ -111,7 +114,11 @@ class Engine:
         return found, error
 
     def watch_of(self, record: RunRecord, state_source: Callable[[], JobStatus | None]) -> Watch:
-        """The engine's view of one run, with its prediction; states come from the app's poller."""
+        """The engine's view of one run, with its prediction; states come from the app's poller, of a recording
+        from its tape."""
+        if record.run_id in self.tapes:
+            played: Watch = self.replay.watch_of(self.tapes[record.run_id])
+            return played
         watch: Watch = self.records.watch_of(record, state_source)
         return watch
 

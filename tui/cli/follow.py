@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +60,18 @@ def follow(watch: Watch, once: bool, as_json: bool, record: RunRecord | None) ->
         if caught_up:
             time.sleep(POLL_SECONDS)
     told.end(update, watch)
-    return _exit_code(update)
+    return exit_code_of(update)
 
 
-def _exit_code(update: WatchUpdate) -> int:
+def teller_of(
+    record: RunRecord | None, as_json: bool, schema: str = SCHEMA, clock: Callable[[], float] = time.time
+) -> _Json | _Words:
+    """What says the updates of a watch that somebody else polls. clock: epoch seconds that stamp them."""
+    return _Json(record, schema, clock) if as_json else _Words(record, quiet=False, clock=clock)
+
+
+def exit_code_of(update: WatchUpdate) -> int:
+    """1 when the run failed."""
     if update.state in _FAILED:
         return EXIT_FINDING
     return EXIT_FINDING if update.state == "UNKNOWN" and update.diagnosis.alarming else EXIT_DONE
@@ -72,12 +80,16 @@ def _exit_code(update: WatchUpdate) -> int:
 class _Json:
     """One object a line, each complete in itself."""
 
-    def __init__(self, record: RunRecord | None) -> None:
+    def __init__(
+        self, record: RunRecord | None, schema: str = SCHEMA, clock: Callable[[], float] = time.time
+    ) -> None:
         self._run_id = record.run_id if record else None
+        self._schema = schema
+        self._clock = clock
 
     def _emit(self, event: str, **more: Any) -> None:
-        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        emit_json_line({"schema": SCHEMA, "event": event, "run_id": self._run_id, "time": now, **more})
+        now = datetime.fromtimestamp(self._clock(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        emit_json_line({"schema": self._schema, "event": event, "run_id": self._run_id, "time": now, **more})
 
     def tell(self, update: WatchUpdate) -> None:
         if update.state_changed:
@@ -110,20 +122,21 @@ class _Json:
 class _Words:
     """Lines for people: state, figures at most once a second, findings at once."""
 
-    def __init__(self, record: RunRecord | None, quiet: bool) -> None:
+    def __init__(self, record: RunRecord | None, quiet: bool, clock: Callable[[], float] = time.time) -> None:
         self._record = record
         self._quiet = quiet
+        self._clock = clock
         self._said = float("-inf")
 
     def tell(self, update: WatchUpdate) -> None:
         if update.state_changed and not self._quiet:
-            show(f"{_clock()} {update.state}{self._reason(update)}")
+            show(f"{self._now()} {update.state}{self._reason(update)}")
         for finding in update.new_findings:
             show(finding_words(finding))
-        due = time.monotonic() - self._said >= LINE_SECONDS
+        due = self._clock() - self._said >= LINE_SECONDS
         if update.steps and update.history >= 1.0 and due and not self._quiet:
-            self._said = time.monotonic()
-            show(f"{_clock()} {step_words(update.steps[-1])}")
+            self._said = self._clock()
+            show(f"{self._now()} {step_words(update.steps[-1])}")
 
     def end(self, update: WatchUpdate, watch: Watch) -> None:
         pace, summary = update.pace, update.summary
@@ -152,6 +165,9 @@ class _Words:
         if update.hang is not None:
             show(f"hung?        {update.hang.text}")
         show(f"diagnosis    {update.diagnosis.status}")
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock(), timezone.utc).strftime("%H:%M:%SZ")
 
     def _reason(self, update: WatchUpdate) -> str:
         return f" ({update.status.reason})" if update.status and update.status.reason else ""
@@ -200,9 +216,8 @@ def step_words(step: Step) -> str:
 def finding_words(finding: Finding) -> str:
     place = f" line {finding.line}" if finding.line is not None else ""
     rank = f" rank {finding.rank}" if finding.rank is not None else ""
+    if finding.dismissed is not None:
+        why = f" ({finding.dismissed})" if finding.dismissed else ""
+        return f"dismissed{why} {finding.id}{place}{rank}: {finding.text}"
     fix = f" Fix: {finding.fix}" if finding.fix else ""
     return f"{finding.severity} {finding.id}{place}{rank}: {finding.text}{fix}"
-
-
-def _clock() -> str:
-    return datetime.now(timezone.utc).strftime("%H:%M:%SZ")

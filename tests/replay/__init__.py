@@ -1,0 +1,1 @@
+"""Recorded runs: their format, how they are made, and how they play."""

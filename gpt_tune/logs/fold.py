@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gpt_tune.logs.lines import read_line
+from gpt_tune.logs.lines import LineFacts, read_line
 
 WINDOW = 256  # different lines back that a line may still be joined to
 MAX_RANKS = 65536
@@ -49,13 +49,17 @@ class Folded:
     @property
     def words(self) -> str:
         """`64 ranks say the same`, `repeated 40 times`; empty for a line on its own."""
-        if self.count < _REPEATED_FROM:
-            return ""
-        if len(self.ranks) > 1:
-            return f"{len(self.ranks)} ranks say the same"
-        if len(self.hosts) > 1:
-            return f"{len(self.hosts)} nodes say the same"
-        return f"repeated {self.count} times"
+        return _words(self.count, len(self.ranks), len(self.hosts))
+
+
+def _words(count: int, ranks: int, hosts: int) -> str:
+    if count < _REPEATED_FROM:
+        return ""
+    if ranks > 1:
+        return f"{ranks} ranks say the same"
+    if hosts > 1:
+        return f"{hosts} nodes say the same"
+    return f"repeated {count} times"
 
 
 @dataclass(slots=True)
@@ -90,21 +94,29 @@ class Folder:
         """The lines that are new or have grown by these, each once, in the order of their index."""
         touched: dict[int, _Group] = {}
         for line in lines:
-            facts = read_line(line.text)
-            key = same_text(facts.body)
-            group = self._groups.get(key) if key else None
-            if group is None:
-                group = _Group(self._next, line.text, line.source)
-                self._next += 1
-                if key:
-                    self._keep(key, group)
-            group.count += 1
-            if facts.rank is not None and len(group.ranks) < MAX_RANKS:
-                group.ranks.add(facts.rank)
-            if facts.host is not None and len(group.hosts) < MAX_RANKS:
-                group.hosts.add(facts.host)
+            group = self._group_of(read_line(line.text), line.source)
             touched[group.index] = group
         return [touched[index].folded() for index in sorted(touched)]
+
+    def join(self, facts: LineFacts, source: str = "") -> tuple[int, str]:
+        """One line that has been read already: the index of the line it belongs to, and that one's words now."""
+        group = self._group_of(facts, source)
+        return group.index, _words(group.count, len(group.ranks), len(group.hosts))
+
+    def _group_of(self, facts: LineFacts, source: str) -> _Group:
+        key = same_text(facts.body)
+        group = self._groups.get(key) if key else None
+        if group is None:
+            group = _Group(self._next, facts.text, source)
+            self._next += 1
+            if key:
+                self._keep(key, group)
+        group.count += 1
+        if facts.rank is not None and len(group.ranks) < MAX_RANKS:
+            group.ranks.add(facts.rank)
+        if facts.host is not None and len(group.hosts) < MAX_RANKS:
+            group.hosts.add(facts.host)
+        return group
 
     def _keep(self, key: str, group: _Group) -> None:
         self._groups[key] = group

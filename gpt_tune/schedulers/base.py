@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 from gpt_tune.errors import SchedulerError
 
+# What a signal is sent to: the job script alone (which passes on what it should), or every process of the job.
+SignalTarget = Literal["script", "all"]
 State = Literal[
     "PENDING", "RUNNING", "COMPLETING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT",
     "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "SUSPENDED", "UNKNOWN",
@@ -230,4 +232,20 @@ class Scheduler(Protocol):
 
     def cancel(self, job_id: str) -> None:
         """Ask for the end of a job; fine when it has ended already."""
+        ...
+
+    def hold(self, job_id: str) -> None:
+        """Keep a waiting job from starting until it is released; SchedulerError when it does not wait."""
+        ...
+
+    def release(self, job_id: str) -> None:
+        """Let a held job start; fine when it is not held."""
+        ...
+
+    def requeue(self, job_id: str) -> None:
+        """End a running job and put it back into the queue; SchedulerError when it may not be."""
+        ...
+
+    def signal(self, job_id: str, name: str, target: SignalTarget = "script") -> None:
+        """Send a signal (USR1) to a running job. It need not end by that."""
         ...

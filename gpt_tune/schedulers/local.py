@@ -11,13 +11,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gpt_tune import resources
 from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.schedulers import local_machine, local_runner, log_patterns, sbatch_lines, slurm_words
-from gpt_tune.schedulers.base import ENDED, Cluster, Files, JobStatus, State, SubmitRequest, SubmitUnknown
+from gpt_tune.schedulers.base import (
+    ENDED,
+    Cluster,
+    Files,
+    JobStatus,
+    SignalTarget,
+    State,
+    SubmitRequest,
+    SubmitUnknown,
+)
 from gpt_tune.schedulers.commands import Commands, LocalCommands, clean_environment, user_name
 from gpt_tune.schedulers.local_files import LocalFiles
 
@@ -115,18 +125,10 @@ class Local:
         return [_status(r) for r in sorted(filter(None, records), key=lambda r: float(r["submitted_at"]))]
 
     def cancel(self, job_id: str) -> None:
-        record = _read(_records() / f"{job_id}.json")
-        if record is None:
-            raise SchedulerError(f"There is no local job {job_id}.", "`gpt-tune jobs` lists them.")
+        record = _record_of(job_id)
         if _status(record).state in ENDED:
             return
-        state = _read(Path(record["state_file"]))
-        if state is None:
-            raise SchedulerError(f"{job_id} is just starting.", "Cancel it again in a moment.")
-        if state["host"] != socket.gethostname():
-            raise SchedulerError(
-                f"{job_id} runs on {state['host']}, not here.", f"Cancel it on {state['host']}."
-            )
+        state = _state_here(record)
         if _is_alive(state, "runner"):
             os.kill(state["runner"], signal.SIGTERM)
         elif state["boot_id"] == local_runner.boot_id():
@@ -134,6 +136,54 @@ class Local:
         deadline = time.monotonic() + _CANCEL_WAIT_SECONDS
         while _read(Path(record["exit_file"])) is None and time.monotonic() < deadline:
             time.sleep(0.02)
+
+    def hold(self, job_id: str) -> None:
+        _record_of(job_id)
+        raise _no_queue("held", job_id)
+
+    def release(self, job_id: str) -> None:
+        if _status(_record_of(job_id)).state in ENDED:
+            raise SchedulerError(f"{job_id} has ended.", f"Start it again: gpt-tune resubmit {job_id}")
+
+    def requeue(self, job_id: str) -> None:
+        _record_of(job_id)
+        raise _no_queue("requeued", job_id)
+
+    def signal(self, job_id: str, name: str, target: SignalTarget = "script") -> None:
+        record = _record_of(job_id)
+        state = _state_here(record) if _status(record).state not in ENDED else None
+        if state is None or not _is_alive(state, "pid"):
+            raise SchedulerError(f"{job_id} does not run.", "Only a running job takes signals.")
+        number = signal.Signals[f"SIG{name}"]
+        everyone = local_runner.job_processes(record["state_file"], state["pid"])
+        for pid in everyone if target == "all" else [state["pid"]]:
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(pid, number)
+
+
+def _no_queue(what: str, job_id: str) -> SchedulerError:
+    return SchedulerError(
+        f"{job_id} is a job of this machine, which has no queue: it cannot be {what}.",
+        f"Cancel it (gpt-tune cancel {job_id}), and start it again with gpt-tune resubmit {job_id}.",
+    )
+
+
+def _record_of(job_id: str) -> dict[str, Any]:
+    record = _read(_records() / f"{job_id}.json")
+    if record is None:
+        raise SchedulerError(f"There is no local job {job_id}.", "`gpt-tune jobs` lists them.")
+    return record
+
+
+def _state_here(record: dict[str, Any]) -> dict[str, Any]:
+    """The state file of a job that runs on this machine."""
+    state = _read(Path(record["state_file"]))
+    job_id = record["job_id"]
+    if state is None:
+        raise SchedulerError(f"{job_id} is just starting.", "Try again in a moment.")
+    if state["host"] != socket.gethostname():
+        raise SchedulerError(f"{job_id} runs on {state['host']}, not here.", f"Do it on {state['host']}.")
+    return state
 
 
 def _end_without_runner(state: dict[str, Any]) -> None:

@@ -125,6 +125,23 @@ REFUSALS = (
         "The job it depends on does not exist any more: submit without the dependency.",
     ),
     Refusal(
+        "F202",
+        r"invalid job id",
+        "Slurm has forgotten that job: `gpt-tune jobs` says how it ended.",
+    ),
+    Refusal(
+        "F203",
+        r"presently disabled",
+        "The job was submitted with --no-requeue, or the cluster lets no job be requeued: cancel it and use "
+        "`gpt-tune resubmit`.",
+    ),
+    Refusal("F203", r"pending execution", "It is in the queue already."),
+    Refusal(
+        "F203",
+        r"can not be altered now",
+        "The job does not run (any more): only a running job takes signals.",
+    ),
+    Refusal(
         "F203",
         r"(access|permission) denied|not permitted",
         "Slurm does not allow this to your user: ask the cluster's support.",

@@ -13,7 +13,15 @@ from typing import Any
 
 from gpt_tune.errors import SchedulerError
 from gpt_tune.schedulers import hostlist, refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
-from gpt_tune.schedulers.base import ENDED, Cluster, Files, JobStatus, SubmitRequest, SubmitUnknown
+from gpt_tune.schedulers.base import (
+    ENDED,
+    Cluster,
+    Files,
+    JobStatus,
+    SignalTarget,
+    SubmitRequest,
+    SubmitUnknown,
+)
 from gpt_tune.schedulers.commands import Commands, clean_environment
 from gpt_tune.schedulers.slurm_api_process import Helper, HelperTrouble, Refused, Unsayable
 from gpt_tune.schedulers.slurm_cli import SlurmCli, comment_of, job_environment
@@ -182,6 +190,35 @@ class SlurmApi(SlurmCli):
             if not _ENDED_ALREADY.search(error.words):
                 raise refusals.failed("cancel", error.words) from error
         return None
+
+    def _hold(self, job_id: str) -> None:
+        if not self._changed("hold", job_id):
+            super()._hold(job_id)
+
+    def release(self, job_id: str) -> None:
+        if not self._changed("release", job_id):
+            super().release(job_id)
+
+    def requeue(self, job_id: str) -> None:
+        if not self._changed("requeue", job_id):
+            super().requeue(job_id)
+
+    def signal(self, job_id: str, name: str, target: SignalTarget = "script") -> None:
+        steps = "all" if target == "all" else "batch"
+        if not self._changed("signal", job_id, name=f"SIG{name}", steps=steps):
+            super().signal(job_id, name, target)
+
+    def _changed(self, do: str, job_id: str, **more: Any) -> bool:
+        """Change a job through pyslurm; False when Slurm's commands must do it (a task of an array, a fallback)."""
+        if not _JOB_NUMBER.fullmatch(job_id):
+            return False
+        try:
+            self._ask(do, _READ_SECONDS, number=job_id, **more)
+        except _UseCommands:
+            return False
+        except Refused as error:
+            raise refusals.failed(do, error.words) from error
+        return True
 
     # -- the helper -------------------------------------------------------------------------------
     def _ask(self, do: str, timeout: float, **more: Any) -> Any:

@@ -10,7 +10,15 @@ from pathlib import Path
 
 from gpt_tune.errors import SchedulerError
 from gpt_tune.schedulers import refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
-from gpt_tune.schedulers.base import Cluster, Files, JobStatus, SubmitRequest, SubmitUnknown, Unreachable
+from gpt_tune.schedulers.base import (
+    Cluster,
+    Files,
+    JobStatus,
+    SignalTarget,
+    SubmitRequest,
+    SubmitUnknown,
+    Unreachable,
+)
 from gpt_tune.schedulers.commands import Commands, Completed, LocalCommands, user_name
 from gpt_tune.schedulers.local_files import LocalFiles
 
@@ -179,12 +187,50 @@ class SlurmCli:
         if done.returncode != 0 and not _ENDED_ALREADY.search(done.words):
             raise refusals.failed("scancel", done.words)
 
+    def hold(self, job_id: str) -> None:
+        # Slurm would take it for a running job, too, and keep that from starting after a requeue.
+        status = self.statuses([job_id]).get(job_id)
+        if status is None or status.state != "PENDING":
+            raise not_waiting(job_id, status)
+        self._hold(job_id)
+
+    def _hold(self, job_id: str) -> None:
+        # uhold, not hold: what an administrator holds its owner could not release.
+        self._change(["scontrol", "uhold", job_id])
+
+    def release(self, job_id: str) -> None:
+        self._change(["scontrol", "release", job_id])
+
+    def requeue(self, job_id: str) -> None:
+        self._change(["scontrol", "requeue", job_id])
+
+    def signal(self, job_id: str, name: str, target: SignalTarget = "script") -> None:
+        self._change(["scancel", f"--signal={name}", "--full" if target == "all" else "--batch", job_id])
+
+    def _change(self, argv: Sequence[str]) -> None:
+        """Change a job. SchedulerError with Slurm's own words when it would not."""
+        self.check_reachable()
+        self.calls += 1
+        done = self.commands.run(argv, _READ_SECONDS)
+        if done.returncode != 0:
+            raise refusals.failed(argv[0], done.words)
+
     def _read(self, argv: Sequence[str]) -> Completed:
         self.calls += 1
         done = self.commands.run(argv, _READ_SECONDS)
         if done.returncode != 0:
             raise refusals.failed(argv[0], done.words)
         return done
+
+
+def not_waiting(job_id: str, status: JobStatus | None) -> SchedulerError:
+    """The error for a job that cannot be held."""
+    if status is None:
+        return SchedulerError(f"Slurm does not know job {job_id} any more.", "It has ended.")
+    return SchedulerError(
+        f"Job {job_id} is {status.state}: only a waiting job can be held.",
+        "A running one can be put back (gpt-tune requeue) or ended (gpt-tune cancel).",
+    )
 
 
 def _sbatch(request: SubmitRequest, files: Files) -> list[str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpt_tune.schedulers.base import ENDED, Scheduler, SubmitRequest
+from gpt_tune.errors import SchedulerError
+from gpt_tune.schedulers.base import ENDED, Scheduler, SignalTarget, SubmitRequest
 from gpt_tune.schedulers.local import Local
 from gpt_tune.schedulers.slurm_cli import SlurmCli
 from tests.cluster import wait_until
@@ -121,3 +122,74 @@ def test_tasks_of_an_array_that_wait(scheduler: Scheduler, tmp_path: Path) -> No
     assert sorted(found[t].state for t in tasks) == ["PENDING", "PENDING", "RUNNING"]
     assert found[job_id].state == "RUNNING"
     scheduler.cancel(job_id)
+
+
+def test_hold_and_release(scheduler: Scheduler, tmp_path: Path) -> None:
+    if scheduler.kind == "local":
+        job_id = submit(scheduler, tmp_path, "sleep 600")
+        with pytest.raises(SchedulerError, match="no queue"):
+            scheduler.hold(job_id)
+        scheduler.release(job_id)  # not held: fine
+        scheduler.cancel(job_id)
+        return
+    job_id = submit(scheduler, tmp_path, "#SBATCH --begin=now+1hour\nsleep 600")
+    scheduler.hold(job_id)
+    assert scheduler.statuses([job_id])[job_id].reason == "JobHeldUser"  # its owner may release it
+    scheduler.release(job_id)
+    assert scheduler.statuses([job_id])[job_id].reason != "JobHeldUser"
+    scheduler.release(job_id)  # again: fine
+    scheduler.cancel(job_id)
+
+
+def test_only_what_waits_is_held(scheduler: Scheduler, tmp_path: Path) -> None:
+    job_id = submit(scheduler, tmp_path, "sleep 600")
+    wait_for(scheduler, job_id, "RUNNING")
+    with pytest.raises(SchedulerError, match=r"RUNNING: only a waiting job|no queue"):
+        scheduler.hold(job_id)
+    scheduler.cancel(job_id)
+
+
+def test_requeue(scheduler: Scheduler, tmp_path: Path) -> None:
+    job_id = submit(scheduler, tmp_path, "#SBATCH --requeue\necho >> times; sleep 600")
+    wait_for(scheduler, job_id, "RUNNING")
+    if scheduler.kind == "local":
+        with pytest.raises(SchedulerError, match="no queue"):
+            scheduler.requeue(job_id)
+    else:
+        scheduler.requeue(job_id)
+        wait_for(scheduler, job_id, "PENDING")
+    scheduler.cancel(job_id)
+    wait_for(scheduler, job_id, *ENDED)
+
+
+def test_a_job_that_may_not_be_requeued(scheduler: Scheduler, tmp_path: Path) -> None:
+    job_id = submit(scheduler, tmp_path, "#SBATCH --no-requeue\nsleep 600")
+    wait_for(scheduler, job_id, "RUNNING")
+    with pytest.raises(SchedulerError) as caught:
+        scheduler.requeue(job_id)
+    assert "resubmit" in caught.value.hint
+    assert scheduler.statuses([job_id])[job_id].state == "RUNNING"
+    scheduler.cancel(job_id)
+
+
+@pytest.mark.parametrize("target", ["script", "all"])
+def test_a_signal_reaches_the_script(scheduler: Scheduler, tmp_path: Path, target: SignalTarget) -> None:
+    body = "trap 'echo saved > saved; exit 3' USR1\ntouch ready\nwhile :; do read -t 0.1 <> <(:) || :; done"
+    job_id = submit(scheduler, tmp_path, body)
+    ready = tmp_path / "run" / "ready"
+    wait_until(ready.exists, 30, "the script's trap")
+    scheduler.signal(job_id, "USR1", target)
+    wait_for(scheduler, job_id, *ENDED)
+    assert (tmp_path / "run" / "saved").read_text() == "saved\n"
+    assert scheduler.statuses([job_id])[job_id].exit_code == 3
+    with pytest.raises(SchedulerError):
+        scheduler.signal(job_id, "USR1", target)  # it has ended
+
+
+@pytest.mark.parametrize("do", ["hold", "release", "requeue", "signal"])
+def test_what_is_done_to_an_unknown_job_is_refused_in_words(scheduler: Scheduler, do: str) -> None:
+    job_id = "local-987654" if scheduler.kind == "local" else "987654"
+    with pytest.raises(SchedulerError) as caught:
+        getattr(scheduler, do)(job_id, *(["USR1"] if do == "signal" else []))
+    assert caught.value.hint
+    assert "\n" not in caught.value.message

@@ -244,6 +244,34 @@ def test_another_versions_pyslurm_is_not_used(fake: Fake, called: Path) -> None:
     assert commands_called(called)[0].endswith("squeue")
 
 
+def test_hold_release_requeue_signal(
+    fake: Fake, called: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = fake(FAKE_PYSLURM_LOG=str(tmp_path / "did"))
+    with pytest.raises(SchedulerError, match="RUNNING: only a waiting job"):
+        scheduler.hold("7")
+    scheduler._hold("7")
+    scheduler.release("7")
+    scheduler.requeue("7")
+    scheduler.signal("7", "USR1")
+    scheduler.signal("7", "TERM", "all")
+    did = [line for line in (tmp_path / "did").read_text().splitlines() if line != "jobs"]
+    assert did == ["hold user", "release", "requeue", "signal SIGUSR1 batch", "signal SIGTERM all"]
+    with pytest.raises(SchedulerError, match="Invalid job id"):
+        scheduler.requeue("99")
+    assert commands_called(called) == []
+    scheduler.requeue("8_3")  # a task of an array
+    assert commands_called(called)[0].endswith("scontrol")
+
+
+@pytest.mark.parametrize("what", ["crash", "hang"])
+def test_a_library_that_dies_over_a_change(fake: Fake, called: Path, what: str) -> None:
+    scheduler = fake(what)
+    scheduler.release("7")
+    assert scheduler.fallback
+    assert commands_called(called)[0].endswith("scontrol")
+
+
 def test_cancel(fake: Fake, called: Path) -> None:
     scheduler = fake()
     scheduler.cancel("7")

@@ -67,3 +67,13 @@ def report_submitted(record: RunRecord, warnings: Sequence[str], as_json: bool) 
     show(f"{record.run_id}  job {record.job_id or 'unknown'}  {record.state}")
     say(f"Run folder {record.run_dir}. Follow it with `gpt-tune watch {record.run_id}`.")
     return EXIT_DONE
+
+
+def report_changed(command: str, record: RunRecord, as_json: bool) -> int:
+    """A job after something was done to it."""
+    if as_json:
+        emit_json({"schema": f"gpt-tune/{command}/1", command: [jobs.run_json(record)]})
+        return EXIT_DONE
+    why = jobs.reason_text(record)
+    show(f"{record.run_id}  job {record.job_id or 'unknown'}  {record.state}{f' ({why})' if why else ''}")
+    return EXIT_DONE

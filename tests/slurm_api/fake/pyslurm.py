@@ -118,7 +118,22 @@ class Job(_Record):
         return Jobs.load()[7]
 
     def cancel(self) -> None:
-        _may_fail("cancel")
+        self._do("cancel")
+
+    def hold(self, mode: str) -> None:
+        self._do(f"hold {mode}")
+
+    def release(self) -> None:
+        self._do("release")
+
+    def requeue(self) -> None:
+        self._do("requeue")
+
+    def send_signal(self, name: str, steps: str) -> None:
+        self._do(f"signal {name} {steps}")
+
+    def _do(self, what: str) -> None:
+        _may_fail(what)
         if self.id != 7:
             raise RPCError(2017, "Invalid job id specified")
 

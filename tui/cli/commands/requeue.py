@@ -1,0 +1,32 @@
+"""Owns `gpt-tune requeue`: put a running job back into the queue."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpt_tune.errors import UserError
+from tui.cli.options import json_option
+from tui.cli.submission import report_changed
+
+
+@click.command(
+    help="End a running job and put it back into the queue: it starts anew, from its last checkpoint if it has one."
+)
+@click.argument("identity", metavar="ID")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
+def command(identity: str, yes: bool, as_json: bool) -> int:
+    from gpt_tune import jobs
+    from gpt_tune.jobs import control
+
+    record = jobs.find(identity)
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
+    if asks and not click.confirm(
+        f"End {record.name}, job {record.job_id}, and put it back into the queue? Work since its last checkpoint "
+        "is lost.",
+        default=False,
+    ):
+        raise UserError("Not requeued.", "")
+    return report_changed("requeue", control.requeue(record.run_id), as_json)

@@ -70,26 +70,53 @@ def load_layered(name_or_path: str, changes: Iterable[str] = ()) -> Layered:
     Lowest first: defaults, a starter, the site's and the user's `defaults.toml`, the user's profile, the
     project's file, a profile given as a path, the command line.
     """
+    return _laid(_layers(name_or_path), name_or_path, changes)
+
+
+def defaults(changes: Iterable[str] = ()) -> Layered:
+    """What a new run starts from when no profile is named: the site's, the user's and the project's settings."""
+    site, user, project = _files_around(None)
+    return _laid(_there([*site, *user, *project]), "the defaults", changes)
+
+
+def _laid(layers: Iterable[tuple[str, Path]], name: str, changes: Iterable[str]) -> Layered:
+    """Layers over one another, lowest first."""
     table: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for words, path in _layers(name_or_path):
+    for words, path in layers:
         data = _read(path)
         from_dict(Profile, data, str(path))  # each layer is checked alone, so that an error names its file
         _overlay(table, migrated(data, str(path)), origins, words, "")
-    profile = from_dict(Profile, table, name_or_path)
+    profile = from_dict(Profile, table, name)
     changes = list(changes)
     for change in changes:
         origins[change.partition("=")[0].strip()] = "command line"
     return Layered(settings.with_settings(profile, changes), origins)
 
 
-def save(profile: Profile, name: str) -> Path:
-    """Write a profile of the user's own under this name. UserError for a bad name or a secret in it."""
+def check_name(name: str) -> None:
+    """UserError for a text that is no name for a profile of the user's own."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{shown(name)} is no good profile name.",
             "Use up to 64 letters, digits, '.', '_' and '-', for example gpt-1.3b.",
         )
+
+
+def name_for(text: str) -> str:
+    """A good profile name made of any text, "" when nothing of it can stay."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text.removesuffix(".toml"))
+    return safe.lstrip("._-")[:64].rstrip("._-")
+
+
+def is_own(name: str) -> bool:
+    """Whether the user has a profile of this name already."""
+    return name in _own_paths()
+
+
+def save(profile: Profile, name: str) -> Path:
+    """Write a profile of the user's own under this name. UserError for a bad name or a secret in it."""
+    check_name(name)
     data = to_dict(profile)
     data["name"] = name
     from_dict(Profile, data, f"profile {name}")
@@ -154,16 +181,31 @@ def find(name_or_path: str) -> Path:
 
 def _layers(name_or_path: str) -> list[tuple[str, Path]]:
     named, own, shipped = find(name_or_path), _own_paths(), _starter_paths()
-    site = [("site defaults", p / "gpt-tune" / "defaults.toml") for p in _system_config_dirs()]
-    user = [("your defaults", config_dir() / "defaults.toml")]
-    project = [("project file", p) for p in [_project_file()] if p and p != named.resolve()]
+    site, user, project = _files_around(named)
     if named in own.values():
         order = [*site, *user, (f"profile {name_or_path}", named), *project]
     elif named in shipped.values():
         order = [(f"starter {name_or_path}", named), *site, *user, *project]
     else:
         order = [*site, *user, *project, (str(named), named)]
-    return [(words, path) for words, path in order if path.is_file()]
+    return _there(order)
+
+
+Files = list[tuple[str, Path]]  # words for the origin, and the file
+
+
+def _there(files: Files) -> Files:
+    return [(words, path) for words, path in files if path.is_file()]
+
+
+def _files_around(named: Path | None) -> tuple[Files, Files, Files]:
+    """The site's, the user's and the project's settings, which hold whatever profile is named."""
+    site = [("site defaults", p / "gpt-tune" / "defaults.toml") for p in _system_config_dirs()]
+    user = [("your defaults", config_dir() / "defaults.toml")]
+    project = [
+        ("project file", p) for p in [_project_file()] if p and (named is None or p != named.resolve())
+    ]
+    return site, user, project
 
 
 def _system_config_dirs() -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from gpt_tune.jobs.preparing import check_local_size
 from gpt_tune.ledger import RunRecord
 from gpt_tune.models import catalogue as models
 from gpt_tune.planner.types import Plan, PlanRequest
-from gpt_tune.profiles import settings, sites
+from gpt_tune.profiles import settings, sites, store
 from gpt_tune.profiles.build import from_dict, value_at
 from gpt_tune.profiles.schema import LayoutChoice, Profile, Site
 from gpt_tune.workflows import defaults, request
@@ -22,12 +22,13 @@ from gpt_tune.workflows.fields import SPECS, STEPS, Spec
 from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
 from gpt_tune.workflows.options import options_of
+from gpt_tune.workflows.origins import origins_of
 from gpt_tune.workflows.resubmit import again, flat_layout
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
-    "from_profile_text", "from_run", "load_cluster", "needs_cluster", "plan_request", "planned", "problems",
-    "profile_of", "put", "save_site", "start", "steps", "summary",
+    "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster", "plan_request", "planned",
+    "problems", "profile_of", "put", "save_site", "start", "steps", "summary",
 ]  # fmt: skip
 
 
@@ -40,13 +41,15 @@ def start(
 ) -> Draft:
     """A draft with the best defaults. It asks which clusters there are, so call it off the screen's thread.
 
-    base and origins say which profile it starts from and where its values come from.
+    base and origins say which profile it starts from and where its values come from. Without a profile: the
+    site's, the user's and the project's settings.
     """
     known = tuple(clusters.available()) if available is None else available
-    origins = dict(origins or {})
-    if profile is not None:
-        origins.setdefault("recipe", f"profile {base}" if base else "the profile")
-    profile = profile or Profile()
+    if profile is None:
+        layered = store.defaults()
+        profile, origins = layered.profile, {**layered.origins, **(origins or {})}
+    else:
+        origins = {"recipe": f"profile {base}" if base else "the profile", **(origins or {})}
     wanted = cluster or profile.cluster or (known[0] if known else "")
     draft = Draft(
         replace(profile, cluster=wanted),
@@ -287,12 +290,19 @@ def save_site(draft: Draft) -> Draft:
     return replace(draft, site=site, site_known=True)
 
 
+def from_profile(name_or_path: str, changes: Iterable[str] = ()) -> Draft:
+    """A draft with the choices of a profile (a name or a file) and of the layers around it."""
+    layered = store.load_layered(name_or_path, changes)
+    return start(layered.profile, base=name_or_path, origins=layered.origins)
+
+
 def from_run(record: RunRecord) -> Draft:
     """A draft with the choices and the layout of an earlier run; its site is the cluster's own again."""
     profile = again(record).profile
     if sites.load(record.cluster) is not None:
         profile = replace(profile, site=Site())
-    return start(profile, cluster=record.cluster, base=record.name)
+    said = origins_of(profile, f"run {record.name}")
+    return start(profile, cluster=record.cluster, base=record.name, origins=said)
 
 
 def from_profile_text(text: str, base: str) -> Profile:

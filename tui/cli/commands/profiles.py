@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,7 @@ import click
 
 from gpt_tune.errors import UserError
 from gpt_tune.profiles import store
-from gpt_tune.profiles.build import to_dict, value_at
-from gpt_tune.profiles.settings import known_keys
+from gpt_tune.profiles.build import to_dict
 from gpt_tune.resources import existing_file, path_of
 from tui.cli.options import json_option, set_option
 from tui.cli.output import emit_json, say, show, show_table
@@ -58,44 +58,32 @@ def _list(as_json: bool) -> int:
 @command.command("show", help="Every setting with where it comes from; --toml prints the file instead.")
 @click.argument("name")
 @click.option("--all", "everything", is_flag=True, help="Also settings left at their default.")
+@click.option("--origins", is_flag=True, help="Every setting and its origin; with --json as a list too.")
 @click.option("--toml", "as_toml", is_flag=True, help="The profile's file as it is kept.")
 @set_option
 @json_option
-def show_(name: str, everything: bool, as_toml: bool, changes: tuple[str, ...], as_json: bool) -> int:
+def show_(
+    name: str, everything: bool, origins: bool, as_toml: bool, changes: tuple[str, ...], as_json: bool
+) -> int:
+    from gpt_tune.workflows.origins import table, words_of
+
     if as_toml:
         sys.stdout.write(store.export(name, everything))
         return 0
     layered = store.load_layered(name, changes)
+    settings = table(layered.profile, layered.origins, everything or origins)
     if as_json:
-        item = {
+        item: dict[str, Any] = {
             "name": name,
             "profile": to_dict(layered.profile, everything=True),
             "origins": dict(layered.origins),
         }
+        if origins:
+            item["settings"] = [{"key": s.key, "value": s.value, "origin": s.origin} for s in settings]
         emit_json({"schema": SCHEMA, "profiles": [item]})
         return 0
-    rows = []
-    for key in known_keys(type(layered.profile)):
-        value = value_at(layered.profile, key)
-        origin = _origin(key, layered.origins)
-        if everything or origin:
-            rows.append((key, _words(value), origin or "default"))
-    show_table(("setting", "value", "from"), rows)
+    show_table(("setting", "value", "from"), [(s.key, words_of(s.value), s.origin) for s in settings])
     return 0
-
-
-def _origin(key: str, origins: Any) -> str:
-    """Where a setting comes from; tables (layout.fixed) take their entries' origins."""
-    inside = sorted({words for k, words in origins.items() if k == key or k.startswith(f"{key}.")})
-    return ", ".join(inside)
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return ", ".join(str(v) for v in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{k}={v}" for k, v in value.items())
-    return "" if value is None else str(value)
 
 
 @command.command(help="Save a profile of your own as NAME, from --from with --set changes.")
@@ -129,8 +117,25 @@ def edit(name: str, changes: tuple[str, ...], as_json: bool) -> int:
             say("Nothing changed.")
             return 0
         text = edited
-    profile = from_dict(Profile, toml.parse(text, f"profile {name}"), f"profile {name}")
+    try:
+        profile = from_dict(Profile, toml.parse(text, f"profile {name}"), f"profile {name}")
+    except UserError as error:
+        raise UserError(error.message, f"{error.hint} Nothing was saved{_kept(name, text)}.") from error
     return _saved(store.save(store.with_settings(profile, changes), Path(name).stem), name, as_json)
+
+
+def _kept(name: str, text: str) -> str:
+    """Keep what was typed although it is no profile: nobody writes it twice. A secret is kept nowhere."""
+    from gpt_tune.profiles.files import write_private
+    from gpt_tune.profiles.secrets import refuse_secrets
+    from gpt_tune.resources import state_dir
+
+    try:
+        refuse_secrets({"text": re.sub(r"[ \t]*=[ \t]*", "=", text)}, f"profile {name}")
+    except UserError:
+        return ""
+    path = write_private(state_dir() / "edits" / f"{Path(name).stem}.toml", text)
+    return f"; what you wrote is in {path}"
 
 
 @command.command(help="Delete a profile of your own.")

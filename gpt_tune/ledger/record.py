@@ -114,3 +114,14 @@ class KeptFinding:
     host: str | None = None
     found_at: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJudgement:
+    """What the user says of a run's finding `id`: that it is nothing, or (replaced_by) that it is another one."""
+
+    run_id: str
+    id: str
+    replaced_by: str | None = None
+    why: str = ""
+    at: str = ""

@@ -86,6 +86,16 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT '';
     ALTER TABLE runs ADD COLUMN user_tags TEXT NOT NULL DEFAULT '[]';
     """,
+    """
+    CREATE TABLE judgements (
+        run_id TEXT NOT NULL REFERENCES runs (run_id) ON DELETE CASCADE,
+        id TEXT NOT NULL,
+        replaced_by TEXT,
+        why TEXT NOT NULL,
+        at TEXT NOT NULL,
+        PRIMARY KEY (run_id, id)
+    );
+    """,
 )
 
 

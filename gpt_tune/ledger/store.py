@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 from gpt_tune import resources
 from gpt_tune.errors import UserError
 from gpt_tune.ledger import file_system, schema
-from gpt_tune.ledger.record import OPEN_PHASES, JobRecord, KeptFinding, Poll, RunRecord
+from gpt_tune.ledger.record import OPEN_PHASES, JobRecord, KeptFinding, KeptJudgement, Poll, RunRecord
 from gpt_tune.schedulers.local_files import LocalFiles
 
 _BUSY_SECONDS = 10.0  # another process holds the write lock for milliseconds
 _JSON = frozenset({"job_ids", "log_paths", "plan", "prediction", "shape", "tags", "user_tags", "extra"})
 _TUPLES = frozenset({"job_ids", "log_paths", "tags", "user_tags"})
 
-Row = TypeVar("Row", RunRecord, JobRecord, KeptFinding, Poll)
+Row = TypeVar("Row", RunRecord, JobRecord, KeptFinding, KeptJudgement, Poll)
 
 
 class Ledger:
@@ -160,6 +160,24 @@ class Ledger:
         with self._read() as connection:
             rows = connection.execute("SELECT * FROM findings WHERE run_id = ? ORDER BY found_at", (run_id,))
             return [_from_row(KeptFinding, row) for row in rows]
+
+    def put_judgement(self, judgement: KeptJudgement) -> None:
+        """Keep what the user says of a finding; the last word counts."""
+        with self._write() as connection:
+            _insert(connection, "judgements", judgement, "OR REPLACE")
+
+    def remove_judgement(self, run_id: str, identity: str) -> bool:
+        """Take a word back; whether there was one."""
+        with self._write() as connection:
+            done = connection.execute(
+                "DELETE FROM judgements WHERE run_id = ? AND id = ?", (run_id, identity)
+            )
+            return done.rowcount > 0
+
+    def judgements(self, run_id: str) -> list[KeptJudgement]:
+        with self._read() as connection:
+            rows = connection.execute("SELECT * FROM judgements WHERE run_id = ? ORDER BY at", (run_id,))
+            return [_from_row(KeptJudgement, row) for row in rows]
 
     # -- inside -----------------------------------------------------------------------------------
     def _get(self, run_id: str) -> RunRecord:

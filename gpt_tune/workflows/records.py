@@ -84,14 +84,14 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
 
     state_source: where the job's state comes from; None asks the scheduler through the ledger.
     """
-    from gpt_tune.workflows import remote_logs
+    from gpt_tune.workflows import findings, remote_logs
     from gpt_tune.workflows.watch import STATE_SECONDS, Watch
 
     paths = remote_logs.paths_of(record, of_every_job=chains.chain_of(record) is not None)
     tokens = (record.prediction or {}).get("tokens_per_step")
     shape = shape_of(record)
     length = seq_length_of(record, shape)
-    return Watch(
+    watch = Watch(
         paths,
         reader=remote_logs.reader_of(record, paths),
         prediction=prediction_of(record),
@@ -107,6 +107,8 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
         keep=keeper_of(record.run_id),
         log_says_gpus=training_gpus_of(record) is None,
     )
+    watch.set_judgements(findings.judgements(record.run_id))
+    return watch
 
 
 def state_source_of(run_id: str, max_age_seconds: float = 5.0) -> Callable[[], JobStatus | None]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from gpt_tune.diagnosis import diagnose
 from gpt_tune.errors import UserError
 from gpt_tune.layouts.choices import CHOICES, check_fixed
 from gpt_tune.ledger import RunRecord
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import LayoutChoice, Profile
 from gpt_tune.workflows.exclude import Exclusion, offers
+from gpt_tune.workflows.findings import diagnosis_of
 from gpt_tune.workflows.records import profile_of
-from gpt_tune.workflows.remote_logs import logs_here
 
 _LAYOUT_RESTS_ON = (
     "layout.", "model.", "resources.", "recipe", "training.precision", "training.global_batch_size", "trainer.deepspeed"
@@ -57,8 +55,7 @@ def fix_of(record: RunRecord) -> dict[str, str]:
 
 def _cure_of(record: RunRecord) -> tuple[dict[str, str], tuple[Exclusion, ...]]:
     """Settings that cure a run's root cause, and broken nodes that they leave out."""
-    there = [path for path in logs_here(record) if Path(path).is_file()]
-    result = diagnose(there, record.state, record.reason)
+    result = diagnosis_of(record)
     root = result.root_cause
     if root is None:
         raise UserError(

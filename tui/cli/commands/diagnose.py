@@ -17,16 +17,18 @@ from tui.cli.output import emit_json, show
 def command(logs: tuple[str, ...], as_json: bool) -> int:
     from gpt_tune.diagnosis import diagnose
     from gpt_tune.diagnosis.types import diagnose_json
+    from gpt_tune.workflows.findings import judgements
     from tui.cli.follow import finding_words
     from tui.cli.targets import target_of
 
     target = target_of(logs, fresh=True)
     known = target.record or (target.foreign.status if target.foreign else None)
+    said = judgements(target.record.run_id) if target.record is not None else None
     if known is None:
         result = diagnose(list(target.paths))
     else:
         there = [p for p in target.paths if Path(p).is_file()]
-        result = diagnose(there, known.state, known.reason, known.exit_code)
+        result = diagnose(there, known.state, known.reason, known.exit_code, said)
     if as_json:
         emit_json(diagnose_json(result))
     else:

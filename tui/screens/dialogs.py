@@ -9,25 +9,17 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Input
 
+from tui.screens.window import BOX, Window
 from tui.widgets.fields import Entry
 from tui.widgets.keybar import KeyBar, binding_words, key_words
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
 
-BOX = """
-    align: center middle; background: $background 60%;
-    & > Vertical {
-        width: 90%; max-width: 90; height: auto; max-height: 90%; padding: 1 2; background: $surface;
-        border: round $primary;
-    }
-    &:ansi { background: ansi_default; & > Vertical { border: round ansi_blue; background: ansi_default; } }
-"""
 
-
-class Help(ModalScreen[None]):
+class Help(Window[None]):
     """Every key of the screen below, from the same bindings as the footer, and what the screen is for."""
 
     DEFAULT_CSS = "Help {" + BOX + " & VerticalScroll { height: auto; max-height: 100%; } }"
@@ -89,7 +81,7 @@ def key_lines(screen: Screen[object]) -> list[Line]:
     return [[(f"{key:>12}  ", "key"), (what, "")] for key, what in pairs]
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(Window[bool]):
     """A question answered by Enter/y or Esc/n. The dangerous answer is never the default."""
 
     DEFAULT_CSS = "Confirm {" + BOX + "}"
@@ -119,7 +111,7 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class Ask(ModalScreen["str | None"]):
+class Ask(Window["str | None"]):
     """One line of text. `check` gives a sentence while what is typed will not do."""
 
     KEY_WORDS: ClassVar[dict[str, str]] = {"submit": "OK"}

@@ -9,10 +9,9 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from tui.screens.dialogs import BOX
+from tui.screens.window import BOX, Window
 from tui.widgets.columns import Column
 from tui.widgets.fields import Entry
 from tui.widgets.keybar import KeyBar
@@ -21,7 +20,7 @@ from tui.widgets.rows import Row, RowList
 COLUMNS = (Column("", least=12, most=40), Column("", grow=True))
 
 
-class PickDialog(ModalScreen["str | None"]):
+class PickDialog(Window["str | None"]):
     """Gives the chosen value, or None when left by Esc."""
 
     DEFAULT_CSS = "PickDialog {" + BOX + " & Vertical { height: 80%; } & RowList { margin: 1 0 0 0; } }"

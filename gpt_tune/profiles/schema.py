@@ -148,6 +148,14 @@ class Finetune:
 
 
 @dataclass(frozen=True, slots=True)
+class Preflight:
+    """A look at every node before the job starts. auto: where a recipe's job takes several. seconds: its limit."""
+
+    run: Literal["auto", "on", "off"] = "auto"
+    seconds: int = 55
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerChoice:
     """Where the trainer's code is and which versions it has."""
 
@@ -216,4 +224,5 @@ class Profile:
     smoke: Smoke = field(default_factory=Smoke)
     custom: Custom = field(default_factory=Custom)
     finetune: Finetune = field(default_factory=Finetune)
+    preflight: Preflight = field(default_factory=Preflight)
     site: Site = field(default_factory=Site)  # what this profile overrides of the cluster's site

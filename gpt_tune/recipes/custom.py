@@ -10,7 +10,7 @@ from gpt_tune import rendering
 from gpt_tune.errors import UserError
 from gpt_tune.models.flops import model_flops
 from gpt_tune.profiles.schema import Environment, Profile
-from gpt_tune.recipes import directives, script
+from gpt_tune.recipes import directives, preflight, script
 from gpt_tune.recipes.base import JobSpec, Prediction, Rendered, RenderedFile
 
 _CONTAINERS = ("pyxis", "apptainer")
@@ -59,7 +59,12 @@ class CustomRecipe:
             raise UserError(problems[0], "Change it in the profile.")
         work = _work(spec)
         spec = _without_container(spec, work)
-        values = script.common_values(spec)
+        nodes = directives.whole(work.options, "nodes") or spec.nodes
+        gpus = directives.gpus_per_node(work.options)
+        look = preflight.look(spec, automatic=False)
+        if look is not None and gpus is not None:
+            look = replace(look, gpus=gpus, nodes=nodes)
+        values = script.common_values(spec, look=look)
         variables = script.variables(spec)
         job = rendering.render(
             "custom/job.sbatch.j2",
@@ -69,12 +74,10 @@ class CustomRecipe:
             variables=variables,
             work=work,
         )
-        files = [RenderedFile(script.SCRIPT, job, executable=True)]
+        files = [RenderedFile(script.SCRIPT, job, executable=True), *preflight.files(look)]
         if work.file is not None:
             files.append(work.file)
         files.append(RenderedFile("README.md", _readme(spec, work)))
-        nodes = directives.whole(work.options, "nodes") or spec.nodes
-        gpus = directives.gpus_per_node(work.options)
         return Rendered(
             script=script.SCRIPT,
             files=tuple(files),

@@ -10,7 +10,14 @@ from gpt_tune.errors import UserError
 from gpt_tune.models import catalogue
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.schema import Profile, Training
-from gpt_tune.recipes import deepspeed_config, megatron_model, megatron_numbers, megatron_readme, script
+from gpt_tune.recipes import (
+    deepspeed_config,
+    megatron_model,
+    megatron_numbers,
+    megatron_readme,
+    preflight,
+    script,
+)
 from gpt_tune.recipes import megatron_deepspeed as pretraining
 from gpt_tune.recipes.base import JobSpec, Rendered, RenderedFile
 
@@ -51,9 +58,10 @@ class Llama2FinetuneRecipe:
         config = deepspeed_config.config(
             run.layout, training, run.plan.trainer, accumulation[run.layout.zero_stage].dtype
         )
+        look = preflight.look(spec, save_mib=preflight.checkpoint_mib(spec.model))
         job = rendering.render(
             f"{_FOLDER}/job.sbatch.j2",
-            **script.common_values(spec, _mounts(spec)),
+            **script.common_values(spec, _mounts(spec), look),
             **_values(run),
             sbatch=script.sbatch_options(spec, whole_nodes=pretraining.whole_nodes(run), requeue=True),
             headline=headline,
@@ -66,6 +74,7 @@ class Llama2FinetuneRecipe:
         files = (
             RenderedFile(script.SCRIPT, job, executable=True),
             script.rank_file(),
+            *preflight.files(look),
             RenderedFile("ds_config.json", rendering.json_bytes(config)),
             RenderedFile("llama2.json", rendering.json_bytes(_settings(spec))),
             RenderedFile("repaired.py", rendering.shipped("megatron-deepspeed/repaired.py")),

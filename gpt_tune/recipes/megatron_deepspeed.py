@@ -17,7 +17,14 @@ from gpt_tune.models import catalogue
 from gpt_tune.models.flops import model_flops
 from gpt_tune.planner.types import Plan
 from gpt_tune.profiles.schema import Profile
-from gpt_tune.recipes import deepspeed_config, megatron_model, megatron_numbers, megatron_readme, script
+from gpt_tune.recipes import (
+    deepspeed_config,
+    megatron_model,
+    megatron_numbers,
+    megatron_readme,
+    preflight,
+    script,
+)
 from gpt_tune.recipes.base import JobSpec, Prediction, Rendered, RenderedFile
 from gpt_tune.recipes.megatron_numbers import SYNTHETIC, RunNumbers
 from gpt_tune.recipes.network import Variable
@@ -28,7 +35,7 @@ _WHY = {
     "PYTORCH_CUDA_ALLOC_CONF": "Memory is tight: segments that grow leave less of it unusable.",
 }
 THREADS = Variable(
-    "OMP_NUMTHREADS", "1", "Every rank would otherwise start a CPU thread for each core of the node."
+    "OMP_NUM_THREADS", "1", "Every rank would otherwise start a CPU thread for each core of the node."
 )
 
 
@@ -77,9 +84,10 @@ class MegatronDeepSpeedRecipe:
         config = deepspeed_config.config(
             run.layout, spec.profile.training, run.plan.trainer, accumulation[run.layout.zero_stage].dtype
         )
+        look = preflight.look(spec, save_mib=preflight.checkpoint_mib(spec.model))
         job = rendering.render(
             f"{_FOLDER}/job.sbatch.j2",
-            **script.common_values(spec, _mounts(run)),
+            **script.common_values(spec, _mounts(run), look),
             **script_values(run),
             sbatch=script.sbatch_options(
                 spec, whole_nodes=whole_nodes(run), requeue=run.numbers.save_interval is not None
@@ -92,6 +100,7 @@ class MegatronDeepSpeedRecipe:
         files = (
             RenderedFile(script.SCRIPT, job, executable=True),
             script.rank_file(),
+            *preflight.files(look),
             RenderedFile("ds_config.json", rendering.json_bytes(config)),
             RenderedFile("make_data.py", rendering.shipped(f"{_FOLDER}/make_data.py")),
             RenderedFile("repaired.py", rendering.shipped(f"{_FOLDER}/repaired.py")),

@@ -7,7 +7,7 @@ from typing import Any
 from gpt_tune import rendering
 from gpt_tune.errors import UserError
 from gpt_tune.profiles.schema import Profile
-from gpt_tune.recipes import qlora_choices, script
+from gpt_tune.recipes import preflight, qlora_choices, script
 from gpt_tune.recipes.base import JobSpec, Prediction, Rendered, RenderedFile
 from gpt_tune.recipes.network import Variable
 from gpt_tune.recipes.qlora_choices import Chosen
@@ -29,6 +29,8 @@ _VARIABLES = (
 # Elements; the ZeRO configurations of the AWS QLoRA test case.
 _BUCKET = 200_000_000
 _PERSISTENT = 1_000_000
+# Adapters of rank 64 on a 70B model take 2 GB with their optimizer's state; several are kept.
+_CHECKPOINT_MIB = 4096
 
 
 class QloraRecipe:
@@ -50,9 +52,10 @@ class QloraRecipe:
         chosen = qlora_choices.choose(spec)
         variables = script.variables(spec, _VARIABLES if spec.gpus else _VARIABLES[::2])
         headline, settings = _headline(spec, chosen), _settings(spec, chosen)
+        look = preflight.look(spec, save_mib=_CHECKPOINT_MIB)
         job = rendering.render(
             "qlora/job.sbatch.j2",
-            **script.common_values(spec, _mounts(spec)),
+            **script.common_values(spec, _mounts(spec), look),
             sbatch=script.sbatch_options(spec, whole_nodes=_whole_nodes(spec), requeue=True),
             headline=headline,
             variables=variables,
@@ -64,6 +67,7 @@ class QloraRecipe:
         files = (
             RenderedFile(script.SCRIPT, job, executable=True),
             script.rank_file(),
+            *preflight.files(look),
             *trainer,
             RenderedFile("finetune.json", rendering.json_bytes(trainer_settings(spec, chosen))),
             RenderedFile("ds_zero2.json", rendering.json_bytes(deepspeed(2))),

@@ -11,6 +11,7 @@ from gpt_tune.errors import UserError, nearest
 from gpt_tune.profiles.schema import Environment, Site
 from gpt_tune.recipes import network, slurm_time
 from gpt_tune.recipes.base import JobSpec, RenderedFile
+from gpt_tune.recipes.preflight import Look
 
 SCRIPT = "job.sbatch"
 _KINDS = ("host", "venv", "conda", "modules", "pyxis", "apptainer")
@@ -126,8 +127,8 @@ def mounts(spec: JobSpec, also: Iterable[str] = ()) -> list[str]:
     return list(dict.fromkeys(m if ":" in m else f"{m}:{m}" for m in wanted))
 
 
-def common_values(spec: JobSpec, also_mount: Iterable[str] = ()) -> dict[str, Any]:
-    """What `common/job.sbatch.j2` asks for, except `sbatch`, `headline` and `variables`."""
+def common_values(spec: JobSpec, also_mount: Iterable[str] = (), look: Look | None = None) -> dict[str, Any]:
+    """What `common/job.sbatch.j2` and `common/preflight.j2` ask for, except `sbatch`, `headline` and `variables`."""
     environment = spec.site.environment
     problems = check_environment(environment)
     if problems:
@@ -151,6 +152,7 @@ def common_values(spec: JobSpec, also_mount: Iterable[str] = ()) -> dict[str, An
         "container_mounts": bound,
         "apptainer_image": environment.image if apptainer else "",
         "prefix": prefix,
+        "preflight": look,
     }
 
 

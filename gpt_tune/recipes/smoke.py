@@ -7,7 +7,7 @@ import sys
 from gpt_tune import rendering
 from gpt_tune.errors import UserError
 from gpt_tune.profiles.schema import Profile, Smoke
-from gpt_tune.recipes import script, smoke_prediction
+from gpt_tune.recipes import preflight, script, smoke_prediction
 from gpt_tune.recipes.base import JobSpec, Prediction, Rendered, RenderedFile
 
 _TRAINER_FILES = (
@@ -55,9 +55,10 @@ class SmokeRecipe:
         prediction = smoke_prediction.predict(smoke, spec.scheduler)
         variables = script.variables(spec)
         headline = _headline(spec, smoke)
+        look = preflight.look(spec, automatic=False)
         job = rendering.render(
             "smoke/job.sbatch.j2",
-            **script.common_values(spec),
+            **script.common_values(spec, look=look),
             sbatch=script.sbatch_options(spec, whole_nodes=False, requeue=True),
             headline=headline,
             variables=variables,
@@ -67,6 +68,7 @@ class SmokeRecipe:
         files = (
             RenderedFile(script.SCRIPT, job, executable=True),
             script.rank_file(),
+            *preflight.files(look),
             *(RenderedFile(f"trainer/{n}", rendering.shipped(f"smoke/trainer/{n}")) for n in _TRAINER_FILES),
             RenderedFile("README.md", _readme(spec, smoke, headline, prediction)),
         )

@@ -27,8 +27,14 @@ _SRUN = """#!/bin/bash
 # The part of srun that job scripts use: one task, with the variables Slurm would set.
 [[ $1 != --help ]] || { echo "  --container-image=IMAGE"; exit 0; }
 printf '%s\\0' "$@" >"$STUB_OUT/srun-$$.argv"
-while [[ $1 == --* ]]; do shift; done
-SLURM_PROCID=0 SLURM_LOCALID=0 exec "$@"
+output=/dev/stdout nodes=1
+while [[ $1 == --* ]]; do
+  case $1 in --output=*) output=${1#*=} ;; --nodes=*) nodes=${1#*=} ;; esac
+  shift
+done
+export SLURM_PROCID=0 SLURM_LOCALID=0
+[[ " $* " == *"/preflight.sh look "* ]] || exec "$@"
+for ((node = 1; node <= nodes; node++)); do SLURMD_NODENAME=node$node "$@" || exit; done >"$output"
 """
 
 _APPTAINER = """#!/bin/bash
@@ -73,6 +79,19 @@ printf '%s\\0' "$@" >"$STUB_OUT/module-$$-$RANDOM.argv"
 """
 
 
+# Eight healthy GPUs, and EFA before sockets.
+NVIDIA_SMI = """#!/bin/bash
+if [[ $* == *--query-gpu=* ]]; then
+  for n in 0 1 2 3 4 5 6 7; do echo "$n, 4, 580.95.05"; done
+else
+  echo "| NVIDIA-SMI 580.95.05    Driver Version: 580.95.05    CUDA Version: 13.0 |"
+fi
+"""
+FI_INFO = """#!/bin/bash
+printf 'provider: efa\\n    fabric: efa\\n    domain: rdmap0s6-rdm\\n'
+"""
+
+
 def _program(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
@@ -88,7 +107,12 @@ def run(script: Path, folder: Path, slurm: bool = False, **environment: str) -> 
     _program(stubs / "srun", _SRUN)
     _program(stubs / "apptainer", _APPTAINER)
     _program(stubs / "module", _MODULE)
-    _program(stubs / "scontrol", "#!/bin/bash\necho node1\necho node2\n")
+    _program(stubs / "nvidia-smi", NVIDIA_SMI)
+    _program(stubs / "fi_info", FI_INFO)
+    _program(
+        stubs / "scontrol",
+        "#!/bin/bash\nfor ((n = 1; n <= SLURM_JOB_NUM_NODES; n++)); do echo node$n; done\n",
+    )
     clean = {
         k: v
         for k, v in os.environ.items()

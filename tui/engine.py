@@ -29,6 +29,10 @@ class Engine:
     _rooms: ClassVar[dict[str, str]] = {
         "choices": "gpt_tune.workflows.choices",
         "launch": "gpt_tune.workflows.launch",
+        "offline": "gpt_tune.workflows.offline",
+        "reviewing": "gpt_tune.workflows.reviewing",
+        "history": "gpt_tune.workflows.history",
+        "results": "gpt_tune.workflows.results",
         "watch": "gpt_tune.workflows.watch",
         "planner": "gpt_tune.planner",
         "jobs": "gpt_tune.jobs",

@@ -1,0 +1,34 @@
+"""Writes pip constraints that keep the base image's torch and what was built with it.
+
+protect.py FILE
+"""
+
+import importlib.metadata
+import re
+import sys
+
+KEPT = re.compile(r"torch|torchvision|torchaudio|triton|pytorch-triton|flash-attn|transformer-engine.*|apex")
+
+
+def constraints():
+    """Lines of a constraints file, one for each protected package that is installed."""
+    lines = set()
+    for distribution in importlib.metadata.distributions():
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+        if KEPT.fullmatch(name):
+            lines.add(f"{name}=={distribution.version}")
+    return sorted(lines)
+
+
+def main():
+    """Write the file; fail when there is no torch to protect."""
+    lines = constraints()
+    if not any(line.startswith("torch==") for line in lines):
+        sys.exit("protect.py: this base image has no torch")
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    print("kept:", ", ".join(lines))
+
+
+if __name__ == "__main__":
+    main()

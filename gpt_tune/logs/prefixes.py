@@ -28,6 +28,7 @@ _PREFIX = re.compile(
     r"|\[(?P<weekday>(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})\](?= )"
     r"|(?P<logger>\[(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL|PID:\d{1,9}|[\w./:<>-]{1,80}:\d{1,6}(?::[\w<>]{1,60})?"
     r"|[\w./]{1,80}@[\w.-]{1,64}|titan|default)\])(?=\s|\[|$)"
+    r"|(?P<named>rank \d{1,7}(?: of \d{1,7})? on (?P<named_host>[\w.-]{1,64})): "
     r"|\[RANK:(?P<axolotl>\d{1,7})\](?= )"
     r"|\[(?:INFO|WARNING|ERROR)\|(?P<nanotron>[\w=|.-]{1,120})\]:?"
     r"|(?P<nccl>(?P<nccl_host>[\w.-]{1,64}):\d{1,9}:\d{1,9}) \[(?P<nccl_gpu>\d{1,3})\](?= )"
@@ -72,6 +73,10 @@ def read(line: str) -> Prefix:
         if kind in ("nccl_gpu", "nccl"):
             host, local_rank = match.group("nccl_host"), int(match.group("nccl_gpu"))
             labels.append(host)
+            continue
+        if kind in ("named", "named_host"):
+            rank, host = _number(match.group("named")), match.group("named_host")
+            labels.append(f"rank {rank}")
             continue
         value = match.group(kind) if kind else ""
         if kind in _LABELS:

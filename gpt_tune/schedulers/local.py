@@ -322,3 +322,11 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return data
+
+
+def supervisor_of(job_id: str) -> int | None:
+    """The process that stands by a running job of this machine and ends with it; None when it does not run here."""
+    record = _read(_records() / f"{job_id}.json")
+    state = _read(Path(record["state_file"])) if record is not None else None
+    here = state is not None and state["host"] == socket.gethostname() and _is_alive(state, "runner")
+    return int(state["runner"]) if here and state is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,10 @@ from gpt_tune.logs.parser import LogParser
 from gpt_tune.logs.summary import Summary, summarise
 from gpt_tune.logs.types import Step
 from gpt_tune.models.shape import ModelShape
+from gpt_tune.schedulers import hostlist
 from gpt_tune.schedulers.base import ENDED, JobStatus
+from gpt_tune.workflows.nodes.rows import NodeRow, node_rows
+from gpt_tune.workflows.nodes.samples import NodeSample
 from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
 from gpt_tune.workflows.watching.hang import Hang, judge_hang
 from gpt_tune.workflows.watching.history import History
@@ -133,7 +136,8 @@ class Watch:
         changed = self._ask_state()
         batches = self._follower.poll()
         steps = self._take(batches)
-        self._writers.note(batches, self._clock())
+        written = {path: s.modified for path, s in self._follower.sources.items()}
+        self._writers.note(batches, self._clock(), written)
         self._read_history()
         # A reader that has lost its connection cannot know whether it has read everything.
         cut_off = getattr(self._reader, "problem", None) is not None
@@ -302,6 +306,15 @@ class Watch:
     def writers(self) -> list[Writer]:
         """Who has written since the watch began, by rank and host: the last line of each, and when it came."""
         return self._writers.listed()
+
+    def nodes(
+        self, names: Sequence[str] = (), samples: Mapping[str, NodeSample] | None = None
+    ) -> list[NodeRow]:
+        """One row a node. names: the job's nodes in rank order, "" the scheduler's; samples: of a sampler."""
+        if not names and self._status is not None and self._status.node_list:
+            names = hostlist.expand(self._status.node_list)
+        gpus = self._gpus or self._front.parser.facts.gpus
+        return node_rows(self._writers.listed(), self._clock(), names, gpus, samples)
 
     @property
     def sources(self) -> list[str]:

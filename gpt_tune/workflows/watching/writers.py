@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpt_tune.logs.follow import Batch
@@ -28,19 +28,40 @@ class Writers:
 
     def __init__(self) -> None:
         self._by_label: dict[str, Writer] = {}
+        self._sources: set[str] = set()
 
-    def note(self, batches: Sequence[Batch], now: float) -> None:
-        """Takes new lines into account."""
+    def note(
+        self, batches: Sequence[Batch], now: float, written: Mapping[str, float | None] | None = None
+    ) -> None:
+        """Takes new lines into account. written: when each file was last written to (seconds since 1970).
+
+        What a file held already when it was opened was written earlier than now: its newest line then, the others
+        before by as much as their time stamps say.
+        """
         for batch in batches:
-            for text in batch.lines[-LOOKED_AT:]:
-                prefix = read_prefix(text)
-                if not prefix.label:
-                    continue
-                known = self._by_label.get(prefix.label)
-                if known is not None:
-                    known.text, known.seen = text, now
-                elif len(self._by_label) < MAX_WRITERS:
-                    self._by_label[prefix.label] = Writer(prefix.label, prefix.rank, prefix.host, text, now)
+            if not batch.lines:
+                continue
+            last = now
+            if batch.source not in self._sources:
+                self._sources.add(batch.source)
+                last = min(now, (written or {}).get(batch.source) or now)
+            self._note(batch.lines[-LOOKED_AT:], last)
+
+    def _note(self, lines: Sequence[str], last: float) -> None:
+        prefixes = [read_prefix(text) for text in lines]
+        newest = max((p.time for p in prefixes if p.time is not None), default=None)
+        stamp: float | None = None
+        for text, prefix in zip(lines, prefixes):
+            stamp = prefix.time if prefix.time is not None else stamp
+            if not prefix.label:
+                continue
+            seen = last - max(0.0, newest - stamp) if newest is not None and stamp is not None else last
+            known = self._by_label.get(prefix.label)
+            if known is not None:
+                known.text, known.seen = text, max(seen, known.seen)
+                known.host = known.host or prefix.host
+            elif len(self._by_label) < MAX_WRITERS:
+                self._by_label[prefix.label] = Writer(prefix.label, prefix.rank, prefix.host, text, seen)
 
     def listed(self) -> list[Writer]:
         """Everyone, by rank, then by name."""

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib import import_module
+from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from textual import events
-from textual.app import App, SystemCommand
+from textual.app import App, SuspendNotSupported, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 
+from gpt_tune.schedulers import login
 from tui.draft import Drafting
 from tui.engine import Engine
+from tui.notify import changes, sequence
 from tui.poller import Poller
 from tui.screens.home import Home
+from tui.settings import Settings
 from tui.tasks import Tasks
 from tui.themes import CYCLE, OURS, theme_for
 
@@ -48,6 +52,7 @@ _SCREENS = {
     "replay": ("tui.screens.replay", "Replay"),
 }
 
+NOBODY_ASKED = 255  # ssh's own code for "no connection"
 RESIZE_SECONDS = 1.0  # how late a lost change of size is noticed
 
 
@@ -80,6 +85,7 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         self._tape = tape
         self.typed = {}
         self._asked_to_leave = 0.0
+        self.settings = Settings()
         for theme in OURS:
             self.register_theme(theme)
         self.theme = "mono" if self.no_color else theme_for(os.environ)
@@ -93,6 +99,8 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         return Home()
 
     def on_mount(self) -> None:
+        self._logins = login.handler
+        login.handler = self.let_ssh_ask
         self.start_polling()
         self.set_interval(RESIZE_SECONDS, self._deliver_resize)
         # Back from Ctrl+Z the terminal is empty, and nothing has changed that would be drawn by itself.
@@ -101,6 +109,38 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
             self.begin_from_profile(self._profile)
         if self._tape is not None:
             self.open("replay", self._tape)
+
+    def on_unmount(self) -> None:
+        login.handler = self._logins
+
+    def let_ssh_ask(self, command: list[str]) -> int:
+        """Give ssh the terminal for its questions, and take it back; its exit code. Called from worker threads.
+
+        Not for a poll that nobody asked for: that would take the keys from somebody who is typing.
+        """
+        if self.polling_by_itself or self._thread_id == get_ident():
+            return NOBODY_ASKED
+        return self.call_from_thread(self._ssh_asks, command)
+
+    def _ssh_asks(self, command: list[str]) -> int:
+        try:
+            with self.suspend():
+                print("gpt-tune: the login node asks; Ctrl+C gives up.", flush=True)
+                return login.in_terminal(command)
+        except SuspendNotSupported:  # a browser, or a test: there is no terminal to give away
+            return NOBODY_ASKED
+        except KeyboardInterrupt:
+            return NOBODY_ASKED
+
+    def runs_changed(self, before: Sequence[RunRecord], after: Sequence[RunRecord]) -> None:
+        """Say what is news, also through the terminal."""
+        for change in changes(before, after):
+            if change.kind not in self.settings.notify.when:
+                continue
+            severity: Literal["error", "information"] = "error" if change.kind == "fail" else "information"
+            self.notify(change.text, severity=severity, markup=False, timeout=10)
+            if self._driver is not None and not (self.is_headless or self.is_web):
+                self._driver.write(sequence(change.text, self.settings.notify, os.environ))
 
     def terminal_size(self) -> Size | None:
         """The size of the terminal now; None where there is none (tests, a browser)."""

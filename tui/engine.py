@@ -39,7 +39,10 @@ class Engine:
         "clusters": "gpt_tune.clusters",
         "profiles": "gpt_tune.profiles.store",
         "records": "gpt_tune.workflows.records",
+        "chain": "gpt_tune.workflows.chain",
         "doctor": "gpt_tune.workflows.doctor",
+        "queue": "gpt_tune.workflows.queue",
+        "adopt": "gpt_tune.workflows.adopt",
         "resubmit": "gpt_tune.workflows.resubmit",
         "replay": "gpt_tune.workflows.replay",
     }
@@ -82,25 +85,31 @@ class Engine:
         return (self.choices.load_cluster(draft, name) if name else draft), resubmission.changes
 
     def ask_jobs(self, before: Sequence[RunRecord], forced: bool) -> Answer:
-        """Bring open runs up to date: one batched call for each cluster that has any.
+        """Bring live runs up to date: one batched call for each cluster that has any.
 
         Unless forced, an answer that another gpt-tune of this user got just now is good enough.
         """
+        from gpt_tune.jobs import chains
+        from gpt_tune.schedulers.slurm_api import way_words
         from gpt_tune.workflows import progress
         from tui.poller import Answer
 
+        known = self.runs()
         open_runs = self.ledger.runs(open_only=True)
-        schedulers, error = self._schedulers_of({r.cluster for r in open_runs})
+        carried = [r for r in known if (c := chains.chain_of(r)) is not None and not c.over]
+        schedulers, error = self._schedulers_of({r.cluster for r in (*open_runs, *carried)})
         calls = sum(s.calls for s in schedulers)
-        if schedulers:
-            self.jobs.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else SHARED_SECONDS)
+        if schedulers:  # what carries chains on is heavy to import, and most runs are no chains
+            refresh = self.chain.refresh if carried else self.jobs.refresh
+            refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else SHARED_SECONDS)
         asked = {r.run_id for r in open_runs}
         progress.note(self.ledger, [r for r in self.runs() if r.run_id in asked])
         failed = [p for p in (self.ledger.poll(s.cluster) for s in schedulers) if p.failures]
         records = self.runs()
         changed = [(r.run_id, r.state) for r in records] != [(r.run_id, r.state) for r in before]
         said = error or "; ".join(f"{p.cluster}: {p.error}" for p in failed)
-        return Answer(records, sum(s.calls for s in schedulers) - calls, said, changed)
+        ways = tuple(f"{s.cluster} by {way_words(s)}" for s in schedulers if s.kind != "local")
+        return Answer(records, sum(s.calls for s in schedulers) - calls, said, changed, known, ways)
 
     def _schedulers_of(self, names: set[str]) -> tuple[list[Any], str]:
         from gpt_tune.errors import UserError

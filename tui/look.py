@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Found:
     """fresh: a new draft. last: the unfinished one, or the last run's. words: by menu line.
-    stale: there are live runs, whose states are only what was last heard."""
+    runs: as the ledger last heard of them."""
 
     fresh: Draft
     last: Draft | None
     words: dict[str, str] = field(default_factory=dict)
     lines: list[Line] = field(default_factory=list)
-    stale: bool = False
+    runs: Sequence[RunRecord] = ()
 
 
 def look(engine: Engine, unfinished: Draft | None) -> Found:
@@ -47,7 +47,7 @@ def look(engine: Engine, unfinished: Draft | None) -> Found:
         words["last"] = f"with the choices of {runs[0].name}, {ago(runs[0].created_at)}"
     if runs:
         words["runs"] = run_words(runs)
-    return Found(fresh, last, words, _here(fresh), any(r.active for r in runs))
+    return Found(fresh, last, words, _here(fresh), runs)
 
 
 def _loaded(engine: Engine, draft: Draft) -> Draft:

@@ -1,7 +1,12 @@
-"""Owns asking for job states: one worker, one batched call a cluster, at the engine's pace; never when nobody looks."""
+"""Owns asking for job states: one worker, one batched call a cluster, at the engine's pace.
+
+While a screen shows states that is the engine's pace for what is looked at; while another does, once a minute as long
+as something is live, for the news that a run has started or ended. Nothing live: nobody is asked.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,16 +25,20 @@ if TYPE_CHECKING:
     from tui.engine import Engine
 
 TICK_SECONDS = 0.5  # how often it is looked whether a poll is due; looking costs nothing
+BEHIND_SECONDS = 60.0  # between two polls while no screen shows states
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one poll brought. calls: commands sent to schedulers meanwhile."""
+    """What one poll brought. calls: commands sent to schedulers meanwhile. before: the runs as the ledger knew them.
+    ways: how each cluster that was asked is reached ("dev by ssh")."""
 
     records: Sequence[RunRecord]
     calls: int
     error: str
     changed: bool
+    before: Sequence[RunRecord] = ()
+    ways: tuple[str, ...] = ()
 
 
 class JobsPolled(Message):
@@ -55,6 +64,9 @@ class Poller:
         self._error = ""
         self._due: float | None = None
         self._local = False
+        self._asked_at = float("-inf")
+        self._by_itself = threading.local()  # on: this thread's poll is one that nobody asked for
+        self._ways: tuple[str, ...] = ()
         self.set_interval(TICK_SECONDS, self._tick)  # type: ignore[attr-defined]
 
     def refresh_jobs(self, force: bool = False) -> None:
@@ -63,6 +75,15 @@ class Poller:
         self._due = monotonic()
         if force:
             self._failures = 0
+
+    def know_runs(self, records: Sequence[RunRecord]) -> None:
+        """Take what the ledger says until the first poll; live ones are asked about at once, whatever is shown."""
+        self.records = self.records or records
+        if self._any_live():
+            self.refresh_jobs()
+
+    def _any_live(self) -> bool:
+        return any(r.active for r in self.records)
 
     def _shown(self) -> Any:
         """The screen on top; None while the app starts or ends."""
@@ -73,19 +94,26 @@ class Poller:
         return bool(getattr(self._shown(), "WANTS_JOBS", False))
 
     def _tick(self) -> None:
-        if self._asking or self._due is None or monotonic() < self._due or not self._wanted():
+        now = monotonic()
+        if self._asking or self._due is None or now < self._due:
+            return
+        if not self._wanted() and (now < self._asked_at + BEHIND_SECONDS or not self._any_live()):
             return
         self._asking = True
+        self._asked_at = now
         self.run_worker(  # type: ignore[attr-defined]
             self._ask, thread=True, exclusive=True, group="jobs", name="jobs", exit_on_error=False
         )
 
     def _ask(self) -> None:
         """In the worker thread."""
+        self._by_itself.on = self._quick == 0
         try:
             answer = self.engine.ask_jobs(self.records, self._quick > 0 or self._local)
         except UserError as error:
             answer = Answer(self.records, 0, str(error), False)
+        finally:
+            self._by_itself.on = False
         self.post_message(JobsPolled(answer))  # type: ignore[attr-defined]
 
     def on_jobs_polled(self, event: JobsPolled) -> None:
@@ -99,11 +127,21 @@ class Poller:
             self._answered_at = now
         if answer.changed:
             self._changed_at = now
+        self._ways = answer.ways or self._ways
+        self.runs_changed(self.records or answer.before, answer.records)
         self.records = answer.records
         self._plan_next()
         show = getattr(self._shown(), "show_records", None)
         if show is not None:
             show(answer.records)
+
+    def runs_changed(self, before: Sequence[RunRecord], after: Sequence[RunRecord]) -> None:
+        """Called after each poll; the app tells what is news."""
+
+    @property
+    def polling_by_itself(self) -> bool:
+        """Whether this thread asks a scheduler although the user has just done nothing: no time to ask him."""
+        return getattr(self._by_itself, "on", False)
 
     def _plan_next(self) -> None:
         active = [r for r in self.records if r.active]
@@ -127,7 +165,8 @@ class Poller:
             return [(f"no answer for {age}, states may be old: {self._error}", "bad")]
         if self._due is None and not self._asking:
             return [("nothing runs: no scheduler is asked", "muted")]
-        return [(f"{rate} scheduler call{'' if rate == 1 else 's'} in the last minute", "muted")]
+        said = f"{rate} scheduler call{'' if rate == 1 else 's'} in the last minute"
+        return [(" · ".join([*self._ways, said]), "muted")]
 
 
 def newest(records: Sequence[Any], run_id: str) -> Any | None:

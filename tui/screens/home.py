@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -17,8 +18,8 @@ from tui.widgets.rows import Row, RowList
 
 if TYPE_CHECKING:
     from gpt_tune.errors import UserError
+    from gpt_tune.ledger.record import RunRecord
     from tui.look import Found
-    from tui.poller import Answer
 
 MENU = (
     ("new", "New run", "plan, check and submit a training job"),
@@ -76,18 +77,17 @@ class Home(Tasks, Page):
         self._found = found
         self.query_one("#menu", RowList).show_rows(menu_rows(found.words))
         self.query_one("#found", Lines).show(found.lines)
-        if found.stale:  # the ledger's last word on live runs may be old: ask once
-            engine = self.tune.engine
-            self.run_task("states", lambda: engine.ask_jobs([], False), self._asked, lambda _: None)
+        self.tune.know_runs(found.runs)  # the ledger's last word on live ones may be old
         if self._wanted:
             wanted, self._wanted = self._wanted, ""
             self.action_menu(wanted)
 
-    def _asked(self, answer: Answer) -> None:
+    def show_records(self, records: Sequence[RunRecord]) -> None:
+        """Called by the app when its poller has news."""
         from tui.look import run_words
 
-        if self._found is not None:
-            words = {**self._found.words, "runs": run_words(answer.records)}
+        if self._found is not None and records:
+            words = {**self._found.words, "runs": run_words(records)}
             self.query_one("#menu", RowList).show_rows(menu_rows(words))
 
     def task_failed(self, error: UserError) -> None:

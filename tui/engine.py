@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tui.poller import Answer
 
 RUNS_SHOWN = 500
-SHARED_SECONDS = 10.0
 
 
 class Engine:
@@ -90,6 +89,7 @@ class Engine:
         Unless forced, an answer that another gpt-tune of this user got just now is good enough.
         """
         from gpt_tune.jobs import chains
+        from gpt_tune.jobs.polling import FAST_SECONDS
         from gpt_tune.schedulers.slurm_api import way_words
         from gpt_tune.workflows import progress
         from tui.poller import Answer
@@ -101,7 +101,7 @@ class Engine:
         calls = sum(s.calls for s in schedulers)
         if schedulers:  # what carries chains on is heavy to import, and most runs are no chains
             refresh = self.chain.refresh if carried else self.jobs.refresh
-            refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else SHARED_SECONDS)
+            refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else FAST_SECONDS)
         asked = {r.run_id for r in open_runs}
         progress.note(self.ledger, [r for r in self.runs() if r.run_id in asked])
         failed = [p for p in (self.ledger.poll(s.cluster) for s in schedulers) if p.failures]

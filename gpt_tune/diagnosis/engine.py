@@ -227,7 +227,10 @@ def _from_steps(parser: LogParser, collector: Collector) -> list[Candidate]:
     for trouble in steps.judge(parser.best, collector.overflows):
         signature = by_id(trouble.id)
         severity: Severity = "warning" if trouble.over else signature.severity
-        found.append(_plain(signature, trouble.groups, severity))
+        candidate = _plain(signature, trouble.groups, severity)
+        at = trouble.groups.get("iteration")
+        iteration = int(at) if at is not None and at.isdigit() else None
+        found.append(replace(candidate, finding=replace(candidate.finding, iteration=iteration)))
     return found
 
 

@@ -25,6 +25,7 @@ class Finding:
     fix, where the fix is a setting; action: what else would (see Action). count: lines that said the same.
     excerpt: the line itself, shortened. dismissed: the user's reason for calling it nothing ("" when none was
     given), None when it stands. corrected_from: the id that the user replaced by this one.
+    iteration: the step at which it began, where the steps show it.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Finding:
     action: Action | None = None
     dismissed: str | None = None
     corrected_from: str | None = None
+    iteration: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -60,6 +62,7 @@ class Finding:
             "action": self.action,
             "dismissed": self.dismissed,
             "corrected_from": self.corrected_from,
+            "iteration": self.iteration,
         }
 
 

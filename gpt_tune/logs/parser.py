@@ -370,7 +370,11 @@ class LogParser:
         elif mark.kind == "resumed":
             self._table.mark_resumed(mark.iteration)
         if len(self.events) < MAX_MARKS:
-            self.events.append(Event(mark.kind, mark.iteration, source))
+            iteration = mark.iteration
+            if mark.kind == "saved" and iteration is None:
+                last = self.best.last()  # the trainer names none: it was after its last step
+                iteration = last.iteration if last is not None else None
+            self.events.append(Event(mark.kind, iteration, source))
 
     def _derive(self, step: Step) -> None:
         """Model TFLOPS from step time and shape, and the right name for the trainer's own figure."""

@@ -24,6 +24,7 @@ from gpt_tune.schedulers import hostlist
 from gpt_tune.schedulers.base import ENDED, JobStatus
 from gpt_tune.workflows.nodes.rows import NodeRow, node_rows
 from gpt_tune.workflows.nodes.samples import NodeSample
+from gpt_tune.workflows.series import ChartMark, Drawn, marks
 from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
 from gpt_tune.workflows.watching.hang import Hang, judge_hang
 from gpt_tune.workflows.watching.history import History
@@ -125,6 +126,7 @@ class Watch:
         self._summarised: tuple[float, LogParser, int] | None = None
         self._recents: tuple[tuple[object, ...], Recent, tuple[float, float, int] | None] | None = None
         self._finished = False
+        self._judged = Diagnosis("unknown")
         self._writers = Writers()
         self._kept_at = float("-inf")
         self._kept_iteration: int | None = None
@@ -200,6 +202,7 @@ class Watch:
         diagnosis = front.diagnoser.conclude(parser, self.state, hang is not None, reason, code)
         slow = judge_slowness(own, parser, pace, self.prediction, diagnosis)
         diagnosis = with_slowness(diagnosis, slow, self._main.diagnoser.judgements)
+        self._judged = diagnosis
         lines = [line for batch in batches for line in pane_lines(batch)]
         shown = lines[-MAX_NEW_LINES:]
         self._lines.extend(shown)
@@ -286,13 +289,25 @@ class Watch:
 
         While the log's past is still being read: what is read of it, then the newest steps.
         """
-        x, y = axis_of(self._main.parser, name, axis, self.peak_tflops)
+        x, y = self._axis(self._main.parser, name, axis)
         if self._reading_history and axis != "hours":
-            newest_x, newest_y = axis_of(self._tail.parser, name, axis, self.peak_tflops)
+            newest_x, newest_y = self._axis(self._tail.parser, name, axis)
             if len(newest_x):
                 keep = x < newest_x[0]
                 x, y = np.concatenate((x[keep], newest_x)), np.concatenate((y[keep], newest_y))
         return x, y
+
+    def _axis(self, parser: LogParser, name: str, axis: str) -> tuple[Floats, Floats]:
+        return axis_of(parser.best, parser.facts, name, axis, self.peak_tflops)
+
+    def drawn(self, name: str | None = None) -> Drawn:
+        """This run for a chart of several (see workflows.series)."""
+        parser = self._main.parser
+        return Drawn(name or self.run_id or "this run", parser.best, parser.facts, self.peak_tflops)
+
+    def marks(self, axis: str = "iteration") -> list[ChartMark]:
+        """Checkpoints, restarts and warnings along the run."""
+        return marks(self.drawn(), self._main.parser.events, self._judged.findings, axis)
 
     def recent_lines(self) -> list[LogLine]:
         """The newest lines kept, oldest first."""

@@ -6,14 +6,15 @@ import numpy as np
 
 from gpt_tune.errors import unknown_name
 from gpt_tune.logs.columns import FLOATS, Floats
-from gpt_tune.logs.parser import LogParser
+from gpt_tune.logs.facts import RunFacts
+from gpt_tune.logs.table import StepTable
 
 AXES = ("iteration", "hours", "tokens")
 FIGURES = (*FLOATS, "mfu")
 
 
 def axis_of(
-    parser: LogParser, name: str, axis: str, peak_tflops: float | None = None
+    table: StepTable, facts: RunFacts, name: str, axis: str, peak_tflops: float | None = None
 ) -> tuple[Floats, Floats]:
     """(x, y) of one figure over all standing steps. y holds NaN where nothing was printed.
 
@@ -24,16 +25,25 @@ def axis_of(
     if axis not in AXES:
         raise unknown_name("axis", axis, AXES)
     column = "model_tflops" if name == "mfu" else name
-    columns = parser.best.columns(column, "step_time_ms", "consumed_samples")
+    columns = table.columns(column, "step_time_ms", "consumed_samples")
     y = columns[column]
     if name == "mfu":
         y = y / peak_tflops if peak_tflops else np.full(len(y), np.nan)
     if axis == "hours":
         return _hours(columns["iteration"], columns["step_time_ms"]), y
     if axis == "tokens":
-        length = parser.facts.seq_length
-        return (columns["consumed_samples"] * length if length else np.full(len(y), np.nan)), y
+        return _tokens(columns["consumed_samples"], columns["iteration"], facts), y
     return columns["iteration"], y
+
+
+def _tokens(samples: Floats, iterations: Floats, facts: RunFacts) -> Floats:
+    """Tokens seen up to each step: from the samples printed, else from a batch that never changes."""
+    length, batch = facts.seq_length, facts.global_batch_size
+    if not length:
+        return np.full(len(iterations), np.nan)
+    if np.isfinite(samples).any() or not batch:
+        return samples * length
+    return iterations * float(batch * length)
 
 
 def _hours(iterations: Floats, step_time_ms: Floats) -> Floats:

@@ -37,7 +37,7 @@ def judge_slowness(
         usual, recent, since = own
         more = f"{recent / usual - 1:.0%} more than before ({usual:,.0f} ms)"
         text = f"Steps take {recent:,.0f} ms since about iteration {since}, {more}."
-        found.append(Finding("F220", "warning", text, _cause(diagnosis, parser)))
+        found.append(Finding("F220", "warning", text, _cause(diagnosis, parser), iteration=since))
     limit = prediction.high_ms or prediction.step_time_ms if prediction is not None else None
     recent_ms = pace.recent_step_time_ms
     if limit and recent_ms and recent_ms > FAR_OFF * limit and (pace.iteration or 0) > RECENT:

@@ -22,13 +22,13 @@ from gpt_tune.workflows.fields import SPECS, STEPS, Spec
 from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
 from gpt_tune.workflows.options import options_of
-from gpt_tune.workflows.origins import origins_of
+from gpt_tune.workflows.origins import Setting, origins_of, table
 from gpt_tune.workflows.resubmit import again, flat_layout
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
     "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster", "plan_request", "planned",
-    "problems", "profile_of", "put", "save_site", "start", "steps", "summary",
+    "problems", "profile_of", "put", "save_site", "settings_of", "start", "steps", "summary",
 ]  # fmt: skip
 
 
@@ -279,6 +279,14 @@ def choose(draft: Draft, plan: Plan) -> Draft:
 def profile_of(draft: Draft) -> Profile:
     """What is submitted and saved."""
     return draft.profile
+
+
+def settings_of(draft: Draft) -> tuple[Setting, ...]:
+    """Every setting that is not left at its default, with where it comes from; the cluster's site too."""
+    of_site = "kept for this cluster" if draft.site_known else "found on this cluster"
+    whole = replace(draft.profile, site=sites.merge(draft.site, draft.profile.site))
+    said = {**origins_of(replace(Profile(), site=draft.site), of_site), **draft.origins}
+    return table(whole, said)
 
 
 def save_site(draft: Draft) -> Draft:

@@ -11,7 +11,6 @@ from gpt_tune.errors import UserError, shown
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.profiles.schema import Profile
 from gpt_tune.recipes.base import JobSpec, Rendered
-from gpt_tune.rendering import LOG_FOLDER
 from gpt_tune.schedulers.local_files import LocalFiles
 from gpt_tune.workflows.edits import Names, names_of
 
@@ -160,7 +159,7 @@ def _listed(record: RunRecord) -> list[str]:
     if connection_to(record.cluster) is not None:
         return []
     suffixes = (".sbatch", ".sh", ".json", ".toml", ".py", ".md", ".yaml")
-    return [n for n in LocalFiles().list(record.run_dir) if n.endswith(suffixes) and n != LOG_FOLDER]
+    return [n for n in LocalFiles().list(record.run_dir) if n.endswith(suffixes) and not n.startswith(".")]
 
 
 def as_text(difference: Difference) -> str:

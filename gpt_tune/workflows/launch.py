@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from gpt_tune import clusters, jobs, planner, recipes, rendering
+from gpt_tune import clusters, jobs, planner, recipes
 from gpt_tune.errors import UserError
 from gpt_tune.jobs.preparing import check_local_size
 from gpt_tune.ledger import Ledger, RunRecord
@@ -13,9 +13,7 @@ from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.recipes.base import JobSpec, Rendered
-from gpt_tune.resources import path_of
 from gpt_tune.schedulers.base import Cluster, Scheduler
-from gpt_tune.schedulers.local_files import LocalFiles
 from gpt_tune.workflows import edits
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
@@ -100,17 +98,23 @@ def submit(launch: Launch, ledger: Ledger | None = None) -> RunRecord:
     check_trainer(launch)
     if launch.cluster.scheduler != "local" and launch.scheduler.kind == "local":
         raise UserError(PLANNING_ONLY, PLANNING_HINT)
+    refuse_secrets(launch)
     tags = (EDITED,) if launch.edited else ()
     return jobs.submit(launch.spec, launch.rendered, launch.scheduler, ledger or Ledger.open(), tags)
 
 
-def preview(draft: Draft) -> Launch:
-    """What submitting a draft would write, and what it would cost; also for a cluster that is not here."""
+def generated(draft: Draft) -> Launch:
+    """What submitting a draft would write without the user's own changes of files; also for a cluster elsewhere."""
     if draft.plan_only:
         from gpt_tune.workflows.offline import prepare_elsewhere  # builds on this module
 
-        return with_edits(prepare_elsewhere(draft.profile, draft.plan), draft.edits)
-    return with_edits(prepare(draft.profile, draft.plan, draft.cluster, draft.site), draft.edits)
+        return prepare_elsewhere(draft.profile, draft.plan)
+    return prepare(draft.profile, draft.plan, draft.cluster, draft.site)
+
+
+def preview(draft: Draft) -> Launch:
+    """What submitting a draft would write, and what it would cost."""
+    return with_edits(generated(draft), draft.edits)
 
 
 def with_edits(launch: Launch, changes: Mapping[str, edits.Edit]) -> Launch:
@@ -122,18 +126,18 @@ def with_edits(launch: Launch, changes: Mapping[str, edits.Edit]) -> Launch:
     return replace(launch, rendered=done.rendered, warnings=warnings, edited=done.kept, lost=done.lost)
 
 
-def write_out(launch: Launch, folder: str) -> tuple[str, ...]:
-    """Write every file of a job into a folder of this machine; their paths. Nothing is submitted.
+def refuse_secrets(launch: Launch) -> None:
+    """UserError for a key or token that the user wrote into a file: files are kept, and others may read them."""
+    if not launch.edited:
+        return
+    from gpt_tune.workflows.file_findings import findings  # lint is slow to load
 
-    UserError for a folder that holds something already.
-    """
-    target = path_of(folder).absolute()
-    if target.exists() and not target.is_dir():
-        raise UserError(f"{target} is a file.", "Name a folder.")
-    if target.is_dir() and any(target.iterdir()):
-        raise UserError(f"{target} is not empty.", "Name a new folder.")
-    rendering.write(LocalFiles(), str(target), launch.rendered.files)
-    return tuple(str(target / f.path) for f in launch.rendered.files)
+    for found in findings(launch.spec, launch.rendered):
+        if found.rule == "secret" and found.file in launch.edited:
+            raise UserError(
+                f"Line {found.line} of {found.file}, which you edited, holds a secret; the run folder would keep it.",
+                "Take it out and export it in the shell that submits: jobs inherit the environment.",
+            )
 
 
 def launch_draft(draft: Draft, ledger: Ledger | None = None) -> RunRecord:

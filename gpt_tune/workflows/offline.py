@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpt_tune import clusters
-from gpt_tune.errors import UserError
+from gpt_tune import clusters, rendering
+from gpt_tune.errors import UserError, shown
 from gpt_tune.planner.types import Plan
+from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile
+from gpt_tune.resources import path_of
 from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
 from gpt_tune.schedulers.local import Local
-from gpt_tune.workflows.launch import Launch, prepare
+from gpt_tune.schedulers.local_files import LocalFiles
+from gpt_tune.workflows.draft import Draft
+from gpt_tune.workflows.launch import Launch, prepare, refuse_secrets, with_edits
 from gpt_tune.workflows.machine import Machine, machine_of
 from gpt_tune.workflows.request import needs_plan
 
@@ -48,14 +52,54 @@ def prepare_elsewhere(profile: Profile, plan: Plan | None = None, run_dir: str |
         replace(profile, cluster=stand_in.name),
         plan,
         cluster=stand_in,
+        site=sites.load(stand_in.name) or sites.guess(stand_in),
         run_dir=run_dir or f"{profile.site.run_root or '/shared/gpt-tune-runs'}/preview",
         scheduler=Local(),
     )
-    where = f"{machine.nodes} x {machine.node.id}"
+    made = f"made for Slurm and {machine.nodes} x {machine.node.id}"
     note = (
-        f"{profile.cluster or 'This machine'} cannot be asked from here: rendered as a Slurm job for {where}."
+        f"{profile.cluster} cannot be asked from here: {made}."
+        if profile.cluster
+        else f"Planning only: {made}. Nothing can be submitted from here."
     )
     return replace(ready, warnings=(note, *ready.warnings))
+
+
+def folder_problem(folder: str) -> str | None:
+    """Why files cannot be written into a folder, in one sentence, or None. Cheap: fit for every key press."""
+    if not folder.strip():
+        return "Name a folder."
+    try:
+        target = path_of(folder).absolute()
+        if target.exists() and not target.is_dir():
+            return f"{target} is a file."
+        if target.is_dir() and any(target.iterdir()):
+            return f"{target} is not empty."
+    except UserError as error:
+        return str(error)
+    except OSError as error:
+        return f"{shown(folder)} cannot be read: {error.strerror}."
+    return None
+
+
+def write_out(draft: Draft, folder: str) -> tuple[str, ...]:
+    """Write the files of a job into a folder of this machine, made to lie there; their paths. Nothing is submitted.
+
+    UserError for a folder that holds something already.
+    """
+    if problem := folder_problem(folder):
+        raise UserError(problem, "Name a new folder.")
+    target = str(path_of(folder).absolute())
+    if draft.plan_only:
+        ready = prepare_elsewhere(draft.profile, draft.plan, run_dir=target)
+    else:
+        ready = prepare(
+            draft.profile, draft.plan, draft.cluster, draft.site, run_dir=target, scheduler=Local()
+        )
+    ready = with_edits(ready, draft.edits)
+    refuse_secrets(ready)
+    rendering.write(LocalFiles(), target, ready.rendered.files)
+    return tuple(f"{target}/{f.path}" for f in ready.rendered.files)
 
 
 def _may_be_elsewhere(profile: Profile, error: UserError) -> bool:

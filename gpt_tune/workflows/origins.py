@@ -29,7 +29,7 @@ def table(profile: Profile, origins: Mapping[str, str], everything: bool = False
         value = value_at(profile, key)
         origin = origin_of(key, origins)
         if not origin and value != value_at(default, key) and key != "schema":
-            origin = "worked out from the others"
+            origin = "chosen for this machine"
         if everything or origin:
             found.append(Setting(key, value, origin or DEFAULT))
     return tuple(found)

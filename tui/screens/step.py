@@ -65,7 +65,7 @@ class StepPage(Tasks, Page):
         self.query_one("#help", Lines).say(text, role)
 
     def task_failed(self, error: UserError) -> None:
-        self.query_one("#help", Lines).show([[("! ", "bad"), (error.message, "bad")], [(error.hint, "")]])
+        self.query_one("#help", Lines).show(error_lines(error))
 
     def ready(self) -> bool:
         return True
@@ -76,3 +76,11 @@ class StepPage(Tasks, Page):
 
     def action_save_profile(self) -> None:
         self.tune.ask_profile_name()
+
+
+def error_lines(error: UserError | None) -> list[Line]:
+    """What went wrong, and what to do about it."""
+    if error is None:
+        return []
+    hint: list[Line] = [[(error.hint, "")]] if error.hint else []
+    return [[("! ", "bad"), (error.message, "bad")], *hint]

@@ -1,8 +1,8 @@
-"""Owns showing one generated file: line numbers, scrolling, a little highlighting by kind of line."""
+"""Owns showing the lines of one file: numbers, scrolling, long lines going on below. It draws only visible rows."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import events
@@ -11,54 +11,14 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui.widgets.paint import Line, Painted, Span, clean
-
-MAX_LINES = 5_000
-MAX_CHARACTERS = 2_000  # of one line
-_JSON_KEY = re.compile(r'^(\s*)("[^"]*")(\s*:\s*)(.*)$')
-_ASSIGN = re.compile(r"^(\s*(?:export\s+)?[A-Za-z_][A-Za-z0-9_]*)(=)(.*)$")
-
-
-def highlight(path: str, text: str) -> Line:
-    """One line of a file as spans. Longest matched line is bounded by the caller's cut."""
-    if path.endswith((".json", ".jsonl")):
-        match = _JSON_KEY.match(text)
-        if match:
-            return [(match[1], ""), (match[2], "accent"), (match[3], "muted"), (match[4], "good")]
-        return [(text, "")]
-    stripped = text.lstrip()
-    if path.endswith(".md"):
-        return [(text, "strong" if stripped.startswith("#") else "")]
-    if stripped.startswith("#SBATCH"):
-        head, _, value = text.partition("=")
-        return [(head, "accent"), (f"={value}" if value else "", "strong")]
-    if stripped.startswith("#"):
-        return [(text, "muted")]
-    match = _ASSIGN.match(text)
-    if match:
-        return [(match[1], "accent"), (match[2], "muted"), (match[3], "good")]
-    return [(text, "")]
-
-
-def fold(line: Line, width: int) -> list[Line]:
-    """A line cut into pieces of `width` characters, wherever that falls: files are shown as they are."""
-    pieces: list[list[Span]] = [[]]
-    room = width
-    for text, role in line:
-        while text:
-            if room == 0:
-                pieces.append([])
-                room = width
-            pieces[-1].append((text[:room], role))
-            text, room = text[room:], room - min(room, len(text))
-    return list(pieces)
-
+from tui.widgets.file_rows import FileRow, folded
+from tui.widgets.paint import Line, Painted, Span, text_of
 
 NUMBER = 5  # cells for the line number
 
 
 class FileView(Painted, ScrollView, can_focus=True):
-    """The text of one file; long lines go on below, without a number."""
+    """The rows of one file; long lines go on below, without a number."""
 
     DEFAULT_CSS = """
     FileView { height: 1fr; background: transparent; scrollbar-size: 1 1; overflow-x: hidden; }
@@ -66,29 +26,40 @@ class FileView(Painted, ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "screen.file(-1)", "File", key_display="←→"),
         Binding("right,tab", "screen.file(1)", "Next file", show=False),
+        Binding("shift+tab", "screen.file(-1)", "Previous file", show=False),
         Binding("up", "scroll_up", "Scroll", key_display="↑↓"),
         Binding("down", "scroll_down", "Down", show=False),
     ]
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._path = ""
-        self._lines: list[str] = []
+        self._source: list[FileRow] = []
         self._rows: list[tuple[str, Line]] = []  # number or "", spans
         self._folded_at = 0
 
     @property
     def plain(self) -> str:
-        return "\n".join(self._lines)
+        return "\n".join(text_of(line) for _, line, _ in self._source)
 
-    def show_file(self, path: str, content: bytes) -> None:
-        """Show another file from its top."""
-        self._path = path
-        self._lines = content.decode("utf-8", "replace").split("\n")[:MAX_LINES]
+    def show_rows(self, rows: Sequence[FileRow], stay: bool = False) -> None:
+        """Show other rows from the top; stay: the same file, which has changed a little."""
+        self._source = list(rows)
         self._folded_at = 0
         self._fold()
-        self.scroll_to(y=0, animate=False, force=True, immediate=True)
+        if not stay:
+            self.scroll_to(y=0, animate=False, force=True, immediate=True)
         self.refresh()
+
+    def seek(self, mark: str) -> bool:
+        """Scroll to the next row with this in front of it, from the one at the top on; whether there is one."""
+        top = round(self.scroll_offset.y)
+        found = [y for y, (number, _) in enumerate(self._rows) if number == mark]
+        if not found:
+            return False
+        # A line of context stays above it.
+        at = next((y for y in found if y - 1 > top), found[0])
+        self.scroll_to(y=max(at - 1, 0), animate=False, force=True, immediate=True)
+        return True
 
     def on_resize(self, event: events.Resize) -> None:
         self._fold()
@@ -98,10 +69,7 @@ class FileView(Painted, ScrollView, can_focus=True):
         if width == self._folded_at:
             return
         self._folded_at = width
-        self._rows = []
-        for number, line in enumerate(self._lines, start=1):
-            pieces = fold(highlight(self._path, clean(line[:MAX_CHARACTERS])), width)
-            self._rows += [(str(number) if i == 0 else "", piece) for i, piece in enumerate(pieces)]
+        self._rows = folded(self._source, width)
         self.virtual_size = Size(width + NUMBER, len(self._rows))
 
     def render_line(self, y: int) -> Strip:
@@ -110,5 +78,5 @@ class FileView(Painted, ScrollView, can_focus=True):
         if row >= len(self._rows):
             return self.paint([], width)
         number, line = self._rows[row]
-        head: Span = (f"{number:>{NUMBER - 1}} ", "muted")
+        head: Span = (f"{number:>{NUMBER - 1}} ", "bad" if number == "!" else "muted")
         return self.paint([head, *line], width)

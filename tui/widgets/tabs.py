@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from textual import events
@@ -28,14 +28,18 @@ class TabRow(Painted):
     def __init__(self, names: Sequence[str] = (), *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._names = list(names)
+        self._marks: Mapping[str, str] = {}
 
     @property
     def name_shown(self) -> str:
         return self._names[self.at] if self._names else ""
 
-    def show_names(self, names: Sequence[str]) -> None:
-        self._names = list(names)
-        self.at = min(self.at, max(len(self._names) - 1, 0))
+    def show_names(self, names: Sequence[str], marks: Mapping[str, str] | None = None) -> None:
+        """Show these tabs, the chosen one staying chosen where it is still there. marks: a word behind a name."""
+        chosen = self.name_shown
+        self._names, self._marks = list(names), marks or {}
+        with self.prevent(TabRow.Picked):
+            self.at = self._names.index(chosen) if chosen in self._names else 0
         self.refresh()
 
     def turn(self, by: int) -> None:
@@ -48,9 +52,10 @@ class TabRow(Painted):
             self.post_message(self.Picked(self.name_shown))
 
     def _parts(self) -> list[Span]:
+        names = [f"{n} {self._marks[n]}" if self._marks.get(n) else n for n in self._names]
         return [
             (f"[{n}]" if i == self.at else f" {n} ", "key" if i == self.at else "muted")
-            for i, n in enumerate(self._names)
+            for i, n in enumerate(names)
         ]
 
     def _offset(self) -> int:

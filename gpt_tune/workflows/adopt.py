@@ -36,9 +36,9 @@ def adopt(job_id: str, scheduler: Scheduler | None = None, ledger: Ledger | None
     status = scheduler.statuses([job_id]).get(job_id)
     if status is None:
         raise UserError(f"There is no job {job_id} on {scheduler.cluster}.", "`squeue --me` lists yours.")
-    shown = _shown(scheduler, job_id)
-    logs = log_paths(status, shown)
-    record = _record(status, shown, logs, scheduler)
+    words = shown(scheduler, job_id)
+    logs = log_paths(status, words)
+    record = _record(status, words, logs, scheduler)
     record = replace(
         record, shape=_shape_json(shape_of_log(replace(record, job_ids=(job_id,)), scheduler.files))
     )
@@ -62,7 +62,7 @@ def log_paths(status: JobStatus, shown: dict[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
 
-def _shown(scheduler: Scheduler, job_id: str) -> dict[str, str]:
+def shown(scheduler: Scheduler, job_id: str) -> dict[str, str]:
     """`scontrol show job`; empty for other schedulers and forgotten jobs."""
     if not isinstance(scheduler, SlurmCli):
         return {}

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpt_tune import clusters
+from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.jobs import clock, reasons
 from gpt_tune.jsonable import as_json
-from gpt_tune.ledger import Ledger
+from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.profiles.schema import Site
 from gpt_tune.schedulers import slurm_starts, slurm_words
 from gpt_tune.schedulers.base import ENDED, Cluster, JobStatus, NodeGroup, Partition, Scheduler
 from gpt_tune.schedulers.slurm_cli import SlurmCli
+from gpt_tune.words import seconds_words
 
 SCHEMA = "gpt-tune/queue/1"
 _NOW_SECONDS = 90.0  # a start within this is "now": schedulers look once a minute
+_SWEEP_TAG = "sweep="
 _MOST_QUESTIONS = 8  # to the controller, for one look
 
 
@@ -54,18 +57,43 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class MyJob:
-    """One of my jobs. run_id: None when gpt-tune did not submit it. starts: yes | no | maybe, while it waits."""
+    """One of my jobs. run_id: None when gpt-tune did not submit it. starts: yes | no | maybe, while it waits.
+    sweep: the sweep it belongs to, "" for none."""
 
     status: JobStatus
     run_id: str | None
     why: str = ""
     starts: str = ""
     fix: str = ""
+    sweep: str = ""
 
     @property
     def adoptable(self) -> bool:
         """Whether it can be taken into the ledger."""
         return self.run_id is None and self.status.state not in ENDED
+
+    @property
+    def held(self) -> bool:
+        """Whether it waits because somebody holds it."""
+        return self.status.reason.startswith("JobHeld")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Jobs that are shown as one line: those of a sweep, or the tasks of an array. A job alone is a group of one."""
+
+    key: str
+    jobs: tuple[MyJob, ...]
+
+    @property
+    def words(self) -> str:
+        """`3 RUNNING, 5 PENDING`."""
+        states = [j.status.state for j in self.jobs]
+        return ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states))
+
+    @property
+    def gpus(self) -> int:
+        return sum(j.status.gpus or 0 for j in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +121,7 @@ class QueueView:
 def look(scheduler: Scheduler, ledger: Ledger) -> QueueView:
     """My jobs and the free GPUs: two controller calls (and one more the first time)."""
     cluster = scheduler.discover()
-    known = {
-        job_id: r.run_id for r in ledger.runs() if r.cluster == scheduler.cluster for job_id in r.job_ids
-    }
+    known = {job_id: r for r in ledger.runs() if r.cluster == scheduler.cluster for job_id in r.job_ids}
     mine = [s for s in scheduler.my_jobs() if s.state not in ENDED]
     return QueueView(
         cluster, tuple(_my_job(s, known) for s in sorted(mine, key=_order)), free_gpus(cluster), clock.now()
@@ -106,12 +132,32 @@ def _order(status: JobStatus) -> tuple[int, str]:
     return (0 if status.state == "RUNNING" else 1, status.submitted_at or "")
 
 
-def _my_job(status: JobStatus, known: dict[str, str]) -> MyJob:
-    run_id = known.get(status.job_id) or known.get(status.job_id.split("_")[0])
+def _my_job(status: JobStatus, known: dict[str, RunRecord]) -> MyJob:
+    record = known.get(status.job_id) or known.get(base_of(status.job_id))
+    run_id = record.run_id if record is not None else None
+    sweep = sweep_of(record) if record is not None else ""
     if status.state != "PENDING":
-        return MyJob(status, run_id)
+        return MyJob(status, run_id, sweep=sweep)
     reason = reasons.explain(status.reason)
-    return MyJob(status, run_id, reason.text, reason.starts, reason.fix)
+    return MyJob(status, run_id, reason.text, reason.starts, reason.fix, sweep)
+
+
+def sweep_of(record: RunRecord) -> str:
+    """The id of the sweep that a run is a task of, by its tag (see workflows.sweep); "" for none."""
+    return next((t.removeprefix(_SWEEP_TAG) for t in record.tags if t.startswith(_SWEEP_TAG)), "")
+
+
+def base_of(job_id: str) -> str:
+    """The array's own id: `4711` of `4711_3` and of `4711_[4-9]`."""
+    return job_id.partition("_")[0]
+
+
+def folded(jobs: Sequence[MyJob]) -> list[Group]:
+    """The jobs with sweeps and arrays as one line each, in the order of their first job."""
+    groups: dict[str, list[MyJob]] = {}
+    for job in jobs:
+        groups.setdefault(job.sweep or base_of(job.status.job_id), []).append(job)
+    return [Group(key, tuple(found)) for key, found in groups.items()]
 
 
 def free_gpus(cluster: Cluster) -> tuple[Free, ...]:
@@ -134,6 +180,65 @@ def whole_nodes(group: NodeGroup) -> int:
 
 
 # -- what could start -----------------------------------------------------------------------------
+def wanted_of(scheduler: Scheduler, status: JobStatus) -> Wanted:
+    """What a job asks for, in the scheduler's words where it still knows: one call."""
+    from gpt_tune.workflows import adopt  # reads logs, so it is heavy
+
+    shown = adopt.shown(scheduler, status.job_id)
+    nodes = max(1, status.nodes)
+    asked = [g for key in ("TresPerNode", "ReqTRES", "TRES") for g in slurm_words.gpus(shown.get(key, ""))]
+    gpus = status.gpus or adopt.gpus_of(shown)
+    limit = shown.get("TimeLimit", "")
+    return Wanted(
+        partition=status.partition.partition(",")[0],
+        gpus=gpus,
+        gpus_per_node=max(1, -(-gpus // nodes)),
+        gpu=next((g.type for g in asked if g.type), ""),
+        time_limit=limit if slurm_words.seconds(limit) else "",
+    )
+
+
+def request(cluster: Cluster, gpus: int, gpu: str = "", partition: str = "", time_limit: str = "") -> Wanted:
+    """A request in terms of what the cluster has. UserError names the types of GPU when there is no such one."""
+    home = [p for p in cluster.partitions if p.name == partition or (not partition and p.gpus_total)]
+    home.sort(key=lambda p: not p.default)
+    groups = [(p, g) for p in home for g in p.groups if g.gpus_per_node]
+    fitting = [(p, g) for p, g in groups if gpu in ("", g.gpu)]
+    if not fitting:
+        types = {g.gpu for p in cluster.partitions for g in p.groups if g.gpu}
+        if gpu and gpu not in types:
+            raise unknown_name("GPU type", gpu, types)
+        where = f"Partition {partition}" if partition else f"Cluster {cluster.name}"
+        raise UserError(f"{where} has no {gpu or 'GPU'}.", "`gpt-tune clusters` shows what there is.")
+    found, group = fitting[0]
+    per_node = group.gpus_per_node
+    if gpus > per_node and gpus % per_node:
+        raise UserError(
+            f"{gpus} GPUs are no whole nodes of {per_node}.",
+            f"Take {gpus // per_node * per_node} or {-(-gpus // per_node) * per_node}.",
+        )
+    return Wanted(found.name, gpus, per_node, gpu or group.gpu, time_limit)
+
+
+def offer_words(offer: Offer, now: str | None = None) -> str:
+    """`now: 16 b200 GPUs on 2 nodes of dev (smaller)`."""
+    if offer.now:
+        when = "now"
+    elif offer.at is None:
+        when = "never"
+    else:
+        when = f"in {starts_in(offer.at, now)}"
+    different = f" ({offer.different})" if offer.different else ""
+    refusal = f": {offer.refusal}" if offer.refusal else ""
+    return f"{when}: {offer.wanted.words()}{different}{refusal}"
+
+
+def starts_in(at: str, now: str | None = None) -> str:
+    """How long until a time stamp, in words."""
+    left = slurm_words.epoch(at) - slurm_words.epoch(now or clock.now())
+    return seconds_words(left) if left >= 60 else "a moment"
+
+
 def offers(scheduler: Scheduler, cluster: Cluster, wanted: Wanted, site: Site | None = None) -> list[Offer]:
     """When the request could start, and, when not now, other requests that could: asked of Slurm itself.
 
@@ -244,6 +349,7 @@ def queue_json(view: QueueView, found: Sequence[Offer] = ()) -> dict[str, Any]:
             {
                 "job_id": j.status.job_id,
                 "run_id": j.run_id,
+                "sweep": j.sweep or None,
                 "name": j.status.name,
                 "state": j.status.state,
                 "partition": j.status.partition,

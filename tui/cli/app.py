@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "jobs": ("jobs", "Jobs, live and ended."),
     "note": ("note", "Your own words on a run."),
     "tag": ("tag", "Your own tags on a run, to find it again."),
+    "queue": ("queue", "My jobs in the queue, why they wait, and what could start now."),
     "cancel": ("cancel", "Cancel a job."),
     "hold": ("hold", "Keep a waiting job from starting."),
     "release": ("release", "Let a held job start."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpt_tune import jobs
-from gpt_tune.errors import EXIT_DONE
+from gpt_tune.errors import EXIT_DONE, unknown_name
 from gpt_tune.ledger import RunRecord
 from gpt_tune.words import gpu_hours_words, seconds_words
 from gpt_tune.workflows.launch import Launch
@@ -24,9 +24,31 @@ def describe(launch: Launch) -> None:
         say(f"  step     {seconds_words(launch.plan.step.seconds)}, memory {memory_words(launch.plan)} GiB")
     if launch.gpu_hours:
         say(f"  cost     {gpu_hours_words(launch.gpu_hours)}")
+    if launch.edited:
+        say(f"  edited   {', '.join(launch.edited)}")
     say(f"  folder   {spec.run_dir}")
     for warning in launch.warnings:
         say(f"  note: {warning}")
+
+
+def edited(launch: Launch, files: Sequence[str]) -> Launch:
+    """The job with these files edited by the user. UserError for a file it has not, or a text that will not do."""
+    from gpt_tune.workflows import edits
+    from gpt_tune.workflows.launch import refuse_secrets, with_edits
+    from tui import editor
+
+    changes: dict[str, edits.Edit] = {}
+    known = {f.path: f for f in launch.rendered.files}
+    for name in files:
+        if name not in known:
+            raise unknown_name("file", name, known, "this job")
+        before = edits.text_of(known[name])
+        after = editor.edit(name, before, editor.command())
+        if after != before:
+            changes[name] = edits.edited(launch.spec, launch.rendered, name, after)
+    ready = with_edits(launch, changes)
+    refuse_secrets(ready)
+    return ready
 
 
 def report_dry_run(launch: Launch, as_json: bool) -> int:
@@ -49,6 +71,8 @@ def report_dry_run(launch: Launch, as_json: bool) -> int:
                 "plan": launch.plan.to_json() if launch.plan else None,
                 "gpu_hours": launch.gpu_hours,
                 "warnings": list(launch.warnings),
+                "node_hours": launch.node_hours,
+                "edited": list(launch.edited),
             }
         )
         return EXIT_DONE

@@ -22,6 +22,13 @@ from tui.cli.output import say
 @click.option(
     "--max-jobs", type=int, default=None, help="With --until-done: at most so many jobs; default 20."
 )
+@click.option(
+    "--edit",
+    "edits",
+    multiple=True,
+    metavar="FILE",
+    help="Edit this file of the job (job.sbatch) in $EDITOR first; repeatable.",
+)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
 def command(
@@ -31,20 +38,27 @@ def command(
     dry_run: bool,
     until_done: bool,
     max_jobs: int | None,
+    edits: tuple[str, ...],
     yes: bool,
     as_json: bool,
 ) -> int:
     from gpt_tune.profiles import store
     from gpt_tune.workflows import chain, launch
     from gpt_tune.workflows.machine import check_given_partition
-    from tui.cli.submission import describe, report_dry_run, report_submitted
+    from tui.cli.submission import describe, edited, report_dry_run, report_submitted
 
     if max_jobs is not None and not until_done:
         raise click.UsageError("--max-jobs goes with --until-done.", click.get_current_context())
+    if edits and until_done:
+        raise click.UsageError(
+            "--edit does not go with --until-done: each job of a chain is rendered anew.",
+            click.get_current_context(),
+        )
     most = chain.MAX_JOBS if max_jobs is None else max_jobs
     settings = [*changes, *([f"cluster={cluster}"] if cluster else [])]
     ready = launch.prepare(store.load_layered(profile, settings).profile)
     check_given_partition(ready.cluster, changes)
+    ready = edited(ready, edits)
     if until_done:
         chain.prepared(ready, most)  # what is in the way shows before anything is asked
     if dry_run:

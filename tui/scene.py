@@ -1,38 +1,37 @@
-"""Owns what one poll of a run looks like on the monitor: words, lines and chart data. Built in the worker thread.
+"""Owns what one poll of a run comes to in words on the monitor. Built in the follow thread.
 
 Everything in it comes from the engine's Watch; here it only becomes words.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from time import monotonic
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpt_tune.jobs import chains
 from gpt_tune.schedulers.base import ENDED
 from gpt_tune.words import percent_words, seconds_words
+from gpt_tune.workflows.watching.pace import epoch
+from gpt_tune.workflows.watching.risk import risk_of
+from gpt_tune.workflows.watching.waiting import waiting_words
 from tui.states import state_role
 from tui.widgets.paint import Line, Span
-from tui.widgets.plot import ChartData, Series
 from tui.widgets.words import clock, plural, three
 
 if TYPE_CHECKING:
     from gpt_tune.workflows.watch import Watch, WatchUpdate
 
-# (the engine's figure, title). Step time is drawn in seconds when steps take that long.
-CHARTS = (("step_time_ms", "step time"), ("loss", "loss"), ("model_tflops", "model TFLOPS"))
-LONG_STEP_MS = 1000.0
-CHART_SECONDS = 1.0  # between two pictures: a chart is 2 kB to a terminal, and slow links are common
-
 
 @dataclass(frozen=True, slots=True)
 class Scene:
     """The words of one moment. ended: nothing more will come. excerpt: the line of the first error.
-    cured: a setting is known that would have prevented it."""
+    chain: how a chain of jobs stands. cured: a setting is known that would have prevented it."""
 
     job: Sequence[Span] = ()
     note: Line = ()
+    chain: Line = ()
     stats: Sequence[Line] = ()
     state: str = "UNKNOWN"
     ended: bool = False
@@ -40,80 +39,6 @@ class Scene:
     cured: bool = False
     excerpt: str = ""
     finding: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shot:
-    """One poll: new log lines, the scene, and the charts that changed."""
-
-    lines: tuple[str, ...]
-    scene: Scene
-    charts: dict[str, ChartData] = field(default_factory=dict)
-
-
-class Camera:
-    """Decides which polls bring chart data: at most one a second, but none is forgotten."""
-
-    def __init__(self) -> None:
-        self._due = True
-        self._ended = False
-        self._drawn_at = -CHART_SECONDS
-
-    def due(self, update: WatchUpdate, redraw: bool) -> bool:
-        """redraw: a new size. The first steps and the last ones are drawn at once."""
-        over = update.ended and not self._ended
-        self._ended = update.ended
-        self._due = self._due or redraw or update.reset or bool(update.steps) or over
-        if not self._due or (monotonic() - self._drawn_at < CHART_SECONDS and not update.ended):
-            return False
-        self._due = False
-        self._drawn_at = monotonic()
-        return True
-
-
-def take(watch: Watch, record: Any, columns: int, reason: str, redraw: bool, camera: Camera) -> Shot:
-    """Poll once and say what came."""
-    update = watch.poll()
-    skipped = (f"… {update.skipped_lines:,} lines not shown …",) if update.skipped_lines else ()
-    lines = (*skipped, *(line.text for line in update.lines if not line.transient))
-    charts = chart_data(watch, update, columns) if camera.due(update, redraw) else {}
-    return Shot(lines, scene_of(watch, update, record, reason), charts)
-
-
-def chart_data(watch: Watch, update: WatchUpdate, columns: int) -> dict[str, ChartData]:
-    """Every chart's data, reduced to at most `columns` points with their extremes kept."""
-
-    from gpt_tune.logs.series import reduce
-
-    expected = watch.prediction
-    long = (update.summary.median_step_time_ms or 0.0) >= LONG_STEP_MS
-    charts: dict[str, ChartData] = {}
-    for name, title in CHARTS:
-        x, y = watch.series(name)
-        small = reduce(x, y, max(columns, 8))
-        scale = 0.001 if name == "step_time_ms" and long else 1.0
-        at = small.x.tolist()
-        if len(at) > 1:
-            at[0], at[-1] = (
-                float(x[0]),
-                float(x[-1]),
-            )  # a column's middle would hide where the run begins and ends
-        series = Series(
-            at,
-            [v * scale for v in small.low.tolist()],
-            [v * scale for v in small.high.tolist()],
-        )
-        wanted: tuple[float | None, ...] = (None, None, None)
-        if expected is not None and name == "step_time_ms":
-            wanted = (expected.step_time_ms, expected.low_ms, expected.high_ms)
-        elif expected is not None and name == "model_tflops":
-            wanted = (expected.model_tflops, None, None)
-        middle, low, high = (v * scale if v is not None else None for v in wanted)
-        unit = {"step_time_ms": "s" if long else "ms", "model_tflops": "per GPU"}.get(name, "")
-        warm_up = update.summary.warmup_steps if len(x) <= columns else 1
-        empty = "no steps in this log" if update.ended else "waiting for the first step"
-        charts[name] = ChartData(title, unit, series, middle, low, high, warm_up, empty)
-    return charts
 
 
 def first_scene(record: Any) -> Scene:
@@ -129,6 +54,7 @@ def scene_of(watch: Watch, update: WatchUpdate, record: Any, reason: str) -> Sce
     return Scene(
         job=_job(update, record),
         note=_note(update, reason),
+        chain=_chain(record),
         stats=[_stats(watch, update, record.gpus)],
         state=update.state,
         ended=update.ended or update.state in ENDED,
@@ -203,6 +129,9 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
         parts.append(("memory", f"{pace.max_reserved_gib:.0f} GiB{said}"))
     if last is not None and last.tokens_per_second_per_gpu is not None:
         parts.append(("tokens/s", f"{last.tokens_per_second_per_gpu:,.0f}"))
+    risk = risk_of(watch.parser.events, pace.iteration, pace.recent_step_time_ms, pace.gpus)
+    if risk is not None and (risk.checkpoint is not None or update.state == "RUNNING"):
+        parts.append(("saved", risk.words))
     if pace.gpu_hours is not None and gpus:
         total = f" of {pace.gpu_hours_total:,.1f}" if pace.gpu_hours_total else ""
         parts.append(("GPU-hours", f"{pace.gpu_hours:,.1f}{total}"))
@@ -212,8 +141,29 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
     return line[:-1]
 
 
+def _chain(record: Any) -> Line:
+    chain = chains.chain_of(record)
+    return [("chain ", "muted"), (chains.words(chain), "")] if chain is not None else []
+
+
 def _pace_words(slower: float) -> str:
     """`8 % slower than predicted`; within 1 % it is as predicted."""
     if abs(slower) < 0.01:
         return "as predicted"
     return f"{percent_words(abs(slower))} {'slower' if slower > 0 else 'faster'} than predicted"
+
+
+def waiting(watch: Watch, update: WatchUpdate, reason: str) -> str:
+    """What an empty chart says: what it waits for, and how long that may take."""
+    status = update.status
+    start = epoch(status.expected_start) if status is not None and status.expected_start else None
+    return waiting_words(
+        update.state,
+        reason=reason,
+        starts_in=start - time.time() if start is not None else None,
+        running=update.pace.elapsed_seconds,
+        log_exists=not update.waiting,
+        history=update.history,
+        prediction=watch.prediction,
+        over=update.ended,
+    )

@@ -31,16 +31,25 @@ class Series:
         return x, y
 
 
-def reduce(x: ArrayLike, y: ArrayLike, width: int, logarithmic: bool = False) -> Series:
-    """At most `width` columns over the range of x. Values that cannot be drawn (NaN, inf, <= 0 on a log axis) go."""
+def reduce(
+    x: ArrayLike,
+    y: ArrayLike,
+    width: int,
+    logarithmic: bool = False,
+    over: tuple[float, float] | None = None,
+) -> Series:
+    """At most `width` columns over the range of x. Values that cannot be drawn (NaN, inf, <= 0 on a log axis) go.
+
+    over: the range that the columns divide, where it is wider than x: then columns stay put while x grows.
+    """
     xs, ys = _drawable(x, y, logarithmic)
     width = max(1, int(width))
     if len(xs) <= width:
         return Series(xs, ys, ys)
-    low, high = float(xs[0]), float(xs[-1])
+    low, high = over or (float(xs[0]), float(xs[-1]))
     span = high - low
     column = np.zeros(len(xs), dtype=np.int64) if span <= 0 else ((xs - low) / span * width).astype(np.int64)
-    column = np.minimum(column, width - 1)
+    column = np.clip(column, 0, width - 1)
     starts = np.flatnonzero(np.concatenate(([True], np.diff(column) > 0)))
     counts = np.diff(np.append(starts, len(xs)))
     # The middle of a column's own points, so that a lone point stays where it is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,12 @@ class FakeWatch:
         self._rest = replace(update, lines=(), steps=(), new_findings=())
         self._steps: list[Step] = list(update.steps)
         self.polls = 0
+        self.parser = SimpleNamespace(events=[])
+        self.sources = ["/shared/runs/x/out.log"]
+        self.older: list[LogLine] = []
+        self.happened: list[Any] = []
+        self.judged: list[Any] = []
+        self.closed = False
 
     def push(self, update: WatchUpdate) -> None:
         self._updates.append(update)
@@ -85,12 +92,26 @@ class FakeWatch:
         self.polls += 1
         return self._updates.pop(0) if self._updates else self._rest
 
-    def series(self, name: str) -> tuple[Any, Any]:
+    def series(self, name: str, axis: str = "iteration") -> tuple[Any, Any]:
         values = [getattr(s, name) for s in self._steps]
+        scale = {"iteration": 1.0, "hours": 3.7 / 3600, "tokens": 131072.0}[axis]
         return (
-            np.array([float(s.iteration) for s in self._steps]),
+            np.array([s.iteration * scale for s in self._steps]),
             np.array([np.nan if v is None else v for v in values], dtype=float),
         )
+
+    def older_lines(self, source: str) -> list[LogLine]:
+        lines, self.older = self.older, []
+        return lines
+
+    def marks(self, axis: str) -> list[Any]:
+        return self.happened
+
+    def set_judgements(self, judgements: Any) -> None:
+        self.judged.append(judgements)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def healthy(lines: Sequence[str] = (), count: int = 312) -> WatchUpdate:

@@ -1,4 +1,4 @@
-"""The store of a log view: rows and lines agree for every width, whatever is added and dropped."""
+"""The store of a log view: rows and lines agree for every width, filter and fold, whatever is added and dropped."""
 
 from __future__ import annotations
 
@@ -6,77 +6,157 @@ import random
 
 import pytest
 
-from tui.widgets.logstore import MAX_CHARACTERS, LogStore, shown
+from gpt_tune.logs.lines import shown
+from tui.widgets import logstore
+from tui.widgets.logfind import Finder
+from tui.widgets.logline import marked
+from tui.widgets.logstore import MAX_CHARACTERS, Entry, LogStore, entry_of
 
 STEP = " iteration      120/    6141 | consumed samples:    960 | elapsed (ms): 9.5 | lm loss: 2.1 | grad norm: 1.6 |"
 
 
-def mixed(seed: int, count: int) -> list[str]:
+def mixed(seed: int, count: int) -> list[Entry]:
+    """Lines of all kinds; some fold into one another, some are not wanted."""
     rng = random.Random(seed)
     kinds = ["", "short", "x" * 250, "模型训练" * 40, STEP, "  indented   and   padded " * 9]
-    return [rng.choice(kinds) for _ in range(count)]
+    entries = [entry_of(rng.choice(kinds)) for _ in range(count)]
+    for at, entry in enumerate(entries):
+        if rng.random() < 0.3:
+            entry.fold, entry.words = rng.randrange(5), f"repeated {at} times"
+        entry.wanted = rng.random() < 0.8
+    return entries
+
+
+def entries(*lines: str) -> list[Entry]:
+    return [entry_of(line) for line in lines]
 
 
 @pytest.mark.parametrize("width", [0, 1, 7, 40, 80, 200])
 @pytest.mark.parametrize("wrap_all", [False, True])
-def test_every_row_belongs_to_one_line_in_order(width: int, wrap_all: bool) -> None:
+@pytest.mark.parametrize("folding", [False, True])
+def test_every_row_belongs_to_one_shown_line_in_order(width: int, wrap_all: bool, folding: bool) -> None:
     store = LogStore(max_lines=150)
     store.lay_out(width, wrap_all)
+    store.fold(folding)
     for seed in range(8):
         store.add(mixed(seed, 37))
-    places = [store.at(row) for row in range(store.rows)]
+    places = [store.at(row) for row in range(store.height)]
     assert None not in places
-    assert store.at(store.rows) is None
+    assert store.at(store.height) is None
     assert store.at(-1) is None
-    firsts = [place[0] for place in places if place is not None and place[1] == 0]
-    assert firsts == list(range(len(store.lines)))
-    for index in (0, 70, len(store.lines) - 1):
-        row = store.row_of(index + store.dropped)
-        assert row is not None
-        assert store.at(row) == (index, 0)
+    firsts = [place[0].number for place in places if place is not None and place[1] == 0]
+    assert firsts == [row.number for row in store.rows]
+    store.rebuild()  # repeats of a line that is no longer held are not shown until then
+    wanted = sum(entry.wanted for entry in store.held)
+    assert len(store.rows) + store.folded == wanted if folding else len(store.rows) == wanted
+    for row in (store.rows[0], store.rows[len(store.rows) // 2], store.rows[-1]):
+        place = store.row_of(row.number)
+        assert place is not None
+        assert store.at(place) == (row, 0)
+
+
+def test_rows_that_grew_are_those_of_a_store_built_anew() -> None:
+    store = LogStore(max_lines=150)
+    store.lay_out(30, True)
+    for seed in range(8):
+        store.add(mixed(seed, 18))
+    before = [(store.at(r)) for r in range(store.height)]
+    folded = store.folded
+    store.rebuild()
+    assert [store.at(r) for r in range(store.height)] == before
+    assert store.folded == folded > 0
 
 
 def test_a_row_of_figures_takes_one_row_and_a_message_as_many_as_it_needs() -> None:
     store = LogStore()
     store.lay_out(40, False)
-    store.add([STEP, "y" * 100])
-    assert store.rows == 1 + 3
+    store.add(entries(STEP, "y" * 100))
+    assert store.height == 1 + 3
     store.lay_out(40, True)
-    assert store.rows > 4
+    assert store.height > 4
 
 
 def test_rows_after_a_new_width_are_those_of_a_fresh_store() -> None:
-    lines = mixed(3, 400)
-    old, fresh = LogStore(100), LogStore(100)
+    old, fresh = LogStore(100), LogStore(400)
     old.lay_out(30, False)
-    old.add(lines)
+    old.add(mixed(3, 400))
     assert old.lay_out(64, False)
     assert not old.lay_out(64, False)
     fresh.lay_out(64, False)
-    fresh.add(lines[-100:])
-    assert [old.at(r) for r in range(old.rows)] == [fresh.at(r) for r in range(fresh.rows)]
+    fresh.add(mixed(3, 400)[-100:])
+    heights = [[store.at(r)[1] for r in range(store.height)] for store in (old, fresh)]  # type: ignore[index]
+    assert heights[0] == heights[1]
 
 
 def test_dropping_says_how_many_rows_went() -> None:
     store = LogStore(max_lines=3)
     store.lay_out(10, False)
-    assert store.add(["a" * 25, "b", "c"]) == 0
-    assert store.add(["d"]) == 3
-    assert store.add(["e", "f"]) == 2
+    assert store.add(entries("a" * 25, "b", "c")) == 0
+    assert store.add(entries("d")) == 3
+    assert store.add(entries("e", "f")) == 2
     assert store.dropped == 3
 
 
-def test_long_lines_are_cut_and_padding_squeezed_but_not_indents() -> None:
+def test_dropped_lines_cannot_be_folded_into() -> None:
+    store = LogStore(max_lines=2)
+    for number in range(5):
+        entry = entry_of("same")
+        entry.fold, entry.words = 1, f"repeated {number + 1} times"
+        store.add([entry, entry_of(f"other {number}")])
+    assert [store.held[row.number - store.first].text for row in store.rows] == ["same", "other 4"]
+
+
+def test_long_lines_are_cut_and_the_whole_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     store = LogStore()
-    store.add(["z" * 1_000_000])
-    assert len(store.lines[0]) == MAX_CHARACTERS + 1
-    assert shown("    a   b\x1b[31m") == "    a b\N{REPLACEMENT CHARACTER}[31m"
+    store.add(entries("z" * 1_000_000))
+    assert len(store.held[0].text) == MAX_CHARACTERS + 1
+    monkeypatch.setattr(logstore, "MAX_TEXT", 20_000)
+    store.add(entries(*["y" * 3000] * 50))
+    assert sum(len(entry.text) for entry in store.held) <= 20_000
+    assert store.dropped == 51 - len(store.held)
+
+
+def test_older_lines_count_down_and_keep_the_newer_numbers() -> None:
+    store = LogStore(max_lines=10)
+    store.add(entries("a", "b"))
+    assert store.prepend(entries("x", "y", "z"))
+    assert store.first == -3
+    assert store.entry(0) is not None
+    assert store.entry(0).text == "a"  # type: ignore[union-attr]
+    assert not store.prepend(entries(*"mnopqrst"))
+    assert len(store.held) == 10
+    assert [e.text for e in store.held][:5] == list("pqrst")
 
 
 def test_find_goes_both_ways_and_stops_at_the_ends() -> None:
-    store = LogStore(max_lines=10)
-    store.add([f"line {i}" for i in range(20)])
-    assert store.find("line 15", 19, -1) == 15
-    assert store.find("line 15", 10, 1) == 15
-    assert store.find("line 3", 19, -1) is None
-    assert store.count("line") == 10
+    store, finder = LogStore(max_lines=10), Finder()
+    store.add(entries(*[f"line {i}" for i in range(20)]))
+    finder.begin("LINE 1", store)
+    assert finder.matches == list(range(10, 20))
+    assert finder.step(-1) == 19
+    assert finder.words == "10 of 10"
+    assert finder.step(1) is None
+    assert finder.step(-1) == 18
+    store.add(entries("line 1 again", "other"))
+    finder.more(store)
+    assert finder.matches == [*range(12, 21)]
+    finder.begin("nothing", store)
+    assert finder.step(1) is None
+
+
+def test_marks_reach_over_what_is_coloured_differently() -> None:
+    spans = [("[rank1]: ", "muted"), ("error here, error there", "bad")]
+    assert marked(spans, ": error") == [
+        ("[rank1]", "muted"),
+        (": ", "match"),
+        ("", "muted"),
+        ("", "bad"),
+        ("error", "match"),
+        (" here, error there", "bad"),
+    ]
+    assert "".join(t for t, r in marked(spans, "error") if r == "match") == "errorerror"
+    assert marked(spans, "nowhere") == spans
+
+
+def test_what_is_shown_is_harmless_and_squeezed_but_not_indents() -> None:
+    assert shown("    a   b\x1b[31m") == "    a b\N{REPLACEMENT CHARACTER}[31m"

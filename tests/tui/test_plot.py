@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from tui.widgets.plot import ChartData, Series, draw, labels, off_chart, ticks, y_range
+from tui.widgets.chart_data import ChartData, Series, off_chart, y_range
+from tui.widgets.plot import draw
+from tui.widgets.scales import labels, ticks
 
 
 def flat(values: list[float]) -> Series:

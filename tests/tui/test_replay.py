@@ -59,7 +59,7 @@ async def test_keys_pause_seek_and_change_the_speed() -> None:
         await driver.press("left_square_bracket", "left_square_bracket")
         assert tape.speed == 0.5
         await driver.press("1")  # 5.4 s: before the first step, and the log is shown only up to there
-        await driver.see("waiting for the first step")
+        await driver.see("Waiting for the first step")
         assert "iteration 1/" not in driver.text
         assert tape.position == pytest.approx(5.4)
         await driver.press("9")

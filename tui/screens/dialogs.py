@@ -112,7 +112,7 @@ class Confirm(Window[bool]):
 
 
 class Ask(Window["str | None"]):
-    """One line of text. `check` gives a sentence while what is typed will not do."""
+    """One line of text. `check` gives a sentence while what is typed will not do. empty: nothing is an answer too."""
 
     KEY_WORDS: ClassVar[dict[str, str]] = {"submit": "OK"}
 
@@ -120,9 +120,14 @@ class Ask(Window["str | None"]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Back", key_display="Esc")]
 
     def __init__(
-        self, question: str, text: str = "", check: Callable[[str], str | None] | None = None
+        self,
+        question: str,
+        text: str = "",
+        check: Callable[[str], str | None] | None = None,
+        empty: bool = False,
     ) -> None:
         super().__init__()
+        self._empty = empty
         self._question = question
         self._text = text
         self._check = check or (lambda _: None)
@@ -141,5 +146,5 @@ class Ask(Window["str | None"]):
     @on(Input.Submitted)
     def _done(self, event: Input.Submitted) -> None:
         event.stop()
-        if event.value.strip() and self._check(event.value) is None:
+        if (self._empty or event.value.strip()) and self._check(event.value) is None:
             self.dismiss(event.value.strip())

@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from threading import Event
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Grid
 from textual.message import Message
-from textual.worker import get_current_worker
 
 from gpt_tune.errors import UserError
 from tui.poller import newest
-from tui.scene import CHARTS, Camera, Scene, Shot, first_scene, take
+from tui.scene import first_scene
 from tui.screens.base import Page, trail
+from tui.screens.monitor_charts import NAMES, ChartKeys, empty_charts
+from tui.screens.monitor_follow import Following, ShotTaken
+from tui.screens.monitor_log import LogKeys
 from tui.tasks import Tasks
-from tui.widgets.chart import Chart
 from tui.widgets.lines import Lines
 from tui.widgets.logpane import LogPane
-from tui.widgets.paint import Line, squeeze
-from tui.widgets.plot import ChartData
-from tui.widgets.words import plural
+from tui.widgets.paint import Line, line_width, squeeze
 
 if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
+    from gpt_tune.workflows.watch import WatchUpdate
 
-POLL_SECONDS = 0.5  # files only; the scheduler is asked by the app's own poller
-
-
-@dataclass
-class ShotTaken(Message):
-    """Posted by the following thread, once a poll that brought something."""
-
-    shot: Shot
+# The following thread computes for a tenth of a second at a time; a key must not wait 5 ms for it at each step.
+SWITCH_SECONDS = 0.0005
 
 
 @dataclass
@@ -46,7 +40,7 @@ class FollowFailed(Message):
     error: UserError
 
 
-class Monitor(Tasks, Page):
+class Monitor(Tasks, LogKeys, ChartKeys, Page):
     """Reads the run's files through the engine's Watch in one thread; shows what comes back."""
 
     CSS_PATH = "../styles/monitor.tcss"
@@ -56,14 +50,13 @@ class Monitor(Tasks, Page):
         "The log stays at its end until you scroll up; f goes back to the end."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "Find", key_display="/", tooltip="Find text in the log; n and N go on"),
-        Binding("e", "first_error", "First error", tooltip="Jump to the first error in the log"),
+        Binding("x", "findings", "Explain", tooltip="What broke, why, and what to do: every finding"),
+        Binding("n,f4", "nodes", "Nodes", key_display="n", tooltip="One row for each node of the job"),
         Binding("c", "cancel", "Cancel job", tooltip="Cancel the job, after a question"),
         Binding(
             "R", "resubmit", "Resubmit", tooltip="Review the same run again, with the cure where one is known"
         ),
-        Binding("s", "save", "Save", tooltip="Save this run's choices as a profile"),
-        Binding("w", "panes", "Panes", tooltip="Show other charts, or only charts, or only the log"),
+        Binding("s", "save", "Save", show=False, tooltip="Save this run's choices as a profile"),
     ]
 
     WANTS_JOBS = True
@@ -72,36 +65,39 @@ class Monitor(Tasks, Page):
         super().__init__()
         self.record = record
         self.scene = first_scene(record)
-        self._reason = ""
-        self._stop = Event()
-        self._redraw = True
-        self._view = 0
+        self.newest: WatchUpdate | None = None
+        self.following: Following | None = None
         self._saw_last_step = False
 
     def path(self) -> Line:
-        return trail(["Runs", self.record.name], 1)
+        """Where this is, and at the right how the scheduler is asked and how often."""
+        where = trail(["Runs", self.record.name], 1)
+        said = self.tune.poll_words() if self.WANTS_JOBS else []
+        room = self.size.width - 2 - line_width(where) - line_width(said)
+        return [*where, (" " * room, ""), *said] if said and room >= 2 else where
 
     def body(self) -> ComposeResult:
         yield Lines(id="job")
-        with Horizontal(id="charts"):
-            for name, title in CHARTS:
-                yield Chart(ChartData(title, empty="waiting for the first step"), id=f"chart-{name}")
+        with Grid(id="charts"):
+            yield from empty_charts()
         yield Lines(id="stats")
         yield Lines(id="log-title")
         yield LogPane(id="log")
 
     def on_mount(self) -> None:
         super().on_mount()
+        sys.setswitchinterval(SWITCH_SECONDS)
         self.show_scene()
         self._follow()
         self.tune.refresh_jobs()
 
     def on_unmount(self) -> None:
-        self._stop.set()
+        if self.following is not None:
+            self.following.stop()
 
     def on_resize(self, event: events.Resize) -> None:
-        self._redraw = True
-        self.call_after_refresh(self._show_log_title)
+        self.arrange_charts()
+        self.call_after_refresh(self.show_log_title)
 
     # --- reading
 
@@ -109,41 +105,32 @@ class Monitor(Tasks, Page):
     def _follow(self) -> None:
         """In a thread until the screen goes."""
         try:
-            self._poll_files()
+            self._followed()
         except UserError as error:
             self.post_message(FollowFailed(error))
 
-    def _poll_files(self) -> None:
-        """Poll; one message a poll, none when nothing changed."""
-        worker = get_current_worker()
+    def _followed(self) -> None:
+        from gpt_tune.workflows.findings import judgements
+
         status_of = self.tune.engine.records.status_of
         watch = self.tune.engine.watch_of(self.record, lambda: status_of(self.record))
-        before: Scene | None = None
-        camera = Camera()
-        record = self.record
-        while not worker.is_cancelled:
-            if self.record is not record:  # the poller has news
-                record = self.record
-                watch.set_status(status_of(record))
-            redraw, self._redraw = self._redraw, False
-            columns = max(self.size.width // 2, 20)
-            shot = take(watch, record, columns, self._reason, redraw, camera)
-            if shot.lines or shot.charts or shot.scene != before:
-                before = shot.scene
-                self.post_message(ShotTaken(shot))
-            if self._stop.wait(POLL_SECONDS):
-                return
+        following = Following(
+            self.record, watch, status_of, judgements, self.post_message, self.chart_names()
+        )
+        self.following = following
+        if self.is_attached:
+            following.run()
 
     def on_shot_taken(self, event: ShotTaken) -> None:
         event.stop()
         shot = event.shot
-        self.scene = shot.scene
+        self.scene, self.newest = shot.scene, shot.update
         with self.app.batch_update():
-            log = self.query_one(LogPane)
-            log.add(shot.lines)
-            log.mark(self.scene.excerpt)
-            for name, data in shot.charts.items():
-                self.query_one(f"#chart-{name}", Chart).show(data)
+            self.log_pane.add(shot.lines, shot.filter)
+            self.log_pane.mark(self.scene.excerpt)
+            if shot.older is not None:
+                self.show_older(shot.older)
+            self.show_figures(shot.charts)
             self.show_scene()
 
     def on_follow_failed(self, event: FollowFailed) -> None:
@@ -154,8 +141,12 @@ class Monitor(Tasks, Page):
         """Called by the app when its poller has news; the following thread reads the new record."""
         record = newest(records, self.record.run_id)
         if record is not None:
-            self._reason = self.tune.engine.jobs.reason_text(record)
             self.record = record
+            if self.following is not None:
+                self.following.record = record
+                self.following.reason = self.tune.engine.jobs.reason_text(record)
+        self.update_path()
+        self.show_scene()
 
     def task_failed(self, error: UserError) -> None:
         """The log cannot be followed: that stays on the screen, because nothing else will come."""
@@ -165,64 +156,43 @@ class Monitor(Tasks, Page):
     # --- showing
 
     def show_scene(self) -> None:
-        job = squeeze(self.scene.job, max(self.size.width - 2, 1))
-        lines: list[Line] = [job, self.scene.note] if self.scene.note else [job]
+        width = max(self.size.width - 2, 1)
+        lines: list[Line] = [squeeze(self.scene.job, width)]
+        lines += [self.scene.note] if self.scene.note else []
+        lines += [self.scene.chain] if self.scene.chain else []
+        stale = self.tune.poll_words() if self.WANTS_JOBS else []
+        lines += [[("! ", "bad"), *stale]] if any(role == "bad" for _, role in stale) else []
         self.query_one("#job", Lines).show(lines)
         self.query_one("#stats", Lines).show(self.scene.stats)
-        self._show_log_title()
+        self.show_log_title()
         if self.scene.all_steps and not self._saw_last_step:
             self._saw_last_step = True
             self.tune.refresh_jobs()  # the job is about to end: ask soon instead of at the usual pace
 
-    def _show_log_title(self) -> None:
-        log = self.query_one(LogPane)
-        state = "follow" if log.follow else "paused: f follows"
-        line: Line = [("── log ── ", "muted"), (state, "good" if log.follow else "warn")]
-        if log.unseen:
-            line = [*line, (f" ── {log.unseen:,} new lines", "accent")]
-        if log.dropped:
-            line = [*line, (f" ── {log.dropped:,} older lines not held", "muted")]
-        if log.searching:
-            line = [*line, (f" ── find {log.searching!r} (n next, N previous)", "accent")]
-        hidden = sum(not chart.display for chart in self.query(Chart))
-        if hidden:
-            line = [*line, (f" ── {plural(hidden, 'pane')} hidden, press w", "muted")]
-        self.query_one("#log-title", Lines).show([line])
+    def show_log_title(self) -> None:
+        hidden = len(NAMES) - len(self.chart_names())
+        line = [*self.log_title(), (f" ── {hidden} more charts (m), panes (w)", "muted")]
+        self.query_one("#log-title", Lines).show([squeeze(line, self.size.width)])
 
     @on(LogPane.Moved)
     def _moved(self, event: LogPane.Moved) -> None:
         event.stop()
-        self._show_log_title()
-
-    def action_panes(self) -> None:
-        """Cycle: charts and log, the other charts, charts only, log only."""
-        views = ("", "-others", "-charts-only", "-log-only")
-        self._view = (self._view + 1) % len(views)
-        for name in views[1:]:
-            self.set_class(name == views[self._view], name)
-        self.call_after_refresh(self._show_log_title)
+        self.show_log_title()
 
     # --- acting
 
-    def action_find(self) -> None:
-        from tui.screens.dialogs import Ask
+    def action_back(self) -> None:
+        """Esc ends what narrows the view first; then it goes back."""
+        if self.full:
+            self.action_one_chart()
+        elif not self.end_narrowing():
+            super().action_back()
 
-        log = self.query_one(LogPane)
-        self.app.push_screen(Ask("Find in the log:", log.searching), self._find)
+    def action_findings(self) -> None:
+        self.tune.open("findings", self)
 
-    def _find(self, wanted: str | None) -> None:
-        log = self.query_one(LogPane)
-        count = log.search(wanted or "")
-        if wanted and not count:
-            self.notify(f"No line contains {wanted!r}.", markup=False)
-        self._show_log_title()
-
-    def action_first_error(self) -> None:
-        """Jump to the line of the root cause, or say that there is none."""
-        if not self.scene.excerpt:
-            self.notify("No error found in this log.", markup=False)
-        elif not self.query_one(LogPane).go_to_text(self.scene.excerpt):
-            self.notify(f"Not among the lines held here: {self.scene.finding}", markup=False)
+    def action_nodes(self) -> None:
+        self.tune.open("nodes", self)
 
     def action_cancel(self) -> None:
         self.tune.ask_cancel(self.record)
@@ -237,3 +207,7 @@ class Monitor(Tasks, Page):
     def action_save(self) -> None:
         """Save the run's choices as a profile."""
         self.tune.save_run(self.record)
+
+    def action_compare(self) -> None:
+        """Choose other runs to draw beside this one."""
+        self.notify("Not here yet.", markup=False)

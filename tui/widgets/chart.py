@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from textual import events, work
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 
-from tui.widgets.paint import Line, Painted, fit, line_width
-from tui.widgets.plot import ChartData, draw, off_chart
+from tui.widgets.chart_data import ChartData, Figure, View, frame, off_chart
+from tui.widgets.paint import Line, Painted, Span, fit, line_width, text_of
+from tui.widgets.plot import LETTERS, MARKS, OTHER_ROLES, draw
 from tui.widgets.words import three
+
+LEGEND_FROM = 13  # rows: lower charts keep them for the curve
 
 
 class Chart(Painted):
@@ -25,15 +29,18 @@ class Chart(Painted):
         """The worker's result: one message a picture."""
 
         chart: Chart
+        data: ChartData
         lines: list[Line]
 
         @property
         def control(self) -> Chart:
             return self.chart
 
-    def __init__(self, data: ChartData, *, simple: bool = False, id: str | None = None) -> None:
+    def __init__(self, figure: Figure, *, simple: bool = False, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.data = data
+        self.figure = figure
+        self.view = View()
+        self.data = ChartData(figure.title, figure.unit, empty=figure.waiting)
         self._simple = simple
         self._lines: list[Line] = []
         self._drawing = False
@@ -47,12 +54,13 @@ class Chart(Painted):
     @property
     def plain(self) -> str:
         """What is drawn, as plain text."""
-        return "\n".join("".join(text for text, _ in line) for line in [self.title_line(), *self._lines])
+        return "\n".join(text_of(line) for line in self._lines)
 
-    def show(self, data: ChartData) -> None:
+    def show(self, figure: Figure, view: View | None = None) -> None:
         """Draw this instead; nothing happens when nothing changed."""
-        if data != self.data or not self._lines:
-            self.data = data
+        view = view or self.view
+        if figure is not self.figure or view != self.view or not self._lines:
+            self.figure, self.view = figure, view
             self._draw_soon()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -65,39 +73,88 @@ class Chart(Painted):
             self._stale = True
             return
         self._drawing = True
-        self._draw(self.data, self.size.width, self.size.height - 1)
+        self._draw(self.figure, self.view, self.size.width, self.size.height)
 
     @work(thread=True, group="chart", exclusive=False, exit_on_error=False)
-    def _draw(self, data: ChartData, width: int, height: int) -> None:
+    def _draw(self, figure: Figure, view: View, width: int, height: int) -> None:
+        data = self.data
         lines: list[Line] = [[("chart not drawn", "bad")]]
         try:
-            lines = draw(data, width, height, self._simple)
+            data = frame(figure, view, width)
+            head = [title_line(data, view, width)]
+            if height >= LEGEND_FROM:
+                head += legend_lines(data)
+            lines = [
+                *(fit(line, width) for line in head),
+                *draw(data, width, height - len(head), self._simple),
+            ]
         finally:
-            self.post_message(self.Drawn(self, lines))
+            self.post_message(self.Drawn(self, data, lines))
 
     def on_chart_drawn(self, event: Drawn) -> None:
         event.stop()
         self._drawing = False
-        self._lines = event.lines
-        self.refresh()
+        before, self._lines, self.data = self._lines, event.lines, event.data
+        changed = changed_regions(before, self._lines, self.size.width)
+        if changed:
+            self.refresh(*changed)  # a whole chart is 2 kB to a terminal, and slow links are common
         if self._stale:
             self._stale = False
             self._draw_soon()
 
-    def title_line(self) -> Line:
-        """`step time ms   ⣿ 3,702   ─ predicted 3,700`: the latest value and what was expected."""
-        data = self.data
-        line = [(data.title, "strong"), (f" {data.unit}" if data.unit else "", "muted")]
-        if len(data.series):
-            line += [("  ⣿ ", "part-0"), (three(data.series.high[-1]), "")]
-        if data.expected is not None:
-            away = off_chart(data)
-            line += [("  ─ ", "part-1"), (f"predicted {three(data.expected)}", "")]
-            line += [(f" ({away} this chart)", "muted")] if away else []
-        return line if line_width(line) <= self.size.width else [p for p in line if p[1] != "muted"]
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
-        if y == 0:
-            return self.paint(fit(self.title_line(), width), width)
-        return self.paint(self._lines[y - 1] if y <= len(self._lines) else [], width)
+        return self.paint(self._lines[y] if y < len(self._lines) else [], self.size.width)
+
+
+def title_line(data: ChartData, view: View, width: int) -> Line:
+    """`step time ms   ⣿ 3,702   ─ predicted 3,700`: the latest value and what was expected."""
+    line: list[Span] = [(data.title, "strong"), (f" {data.unit}" if data.unit else "", "muted")]
+    if len(data.series):
+        line += [("  ⣿ ", "part-4" if len(data.smooth) else "part-0"), (three(data.series.high[-1]), "")]
+    if len(data.smooth):
+        line += [("  • ", "part-0"), (f"smooth {three(data.smooth.high[-1])}", "")]
+    if data.expected is not None:
+        away = off_chart(data)
+        line += [("  ─ ", "part-1"), (f"predicted {three(data.expected)}", "")]
+        line += [(f" ({away} this chart)", "muted")] if away else []
+    line += [("  log", "muted")] if data.log else []
+    line += [(f"  by {view.axis}", "muted")] if view.axis != "iteration" else []
+    line += [("  in part", "accent")] if view.span is not None and view.stop is None else []
+    line += [("  not the newest", "accent")] if view.stop is not None else []
+    return line if line_width(line) <= width else [part for part in line if part[1] != "muted"]
+
+
+def legend_lines(data: ChartData) -> list[Line]:
+    """What the letters in the chart mean: other runs, and what happened."""
+    line: list[Span] = []
+    for (name, series), letter, role in zip(data.others, LETTERS, OTHER_ROLES, strict=False):
+        line += [(f"{letter} ", role), (f"{name} {three(series.high[-1]) if len(series) else '-'}  ", "")]
+    kinds = dict.fromkeys(mark.kind for mark in data.marks)
+    for kind, (letter, role) in MARKS.items():
+        if kind in kinds:
+            line += [(f"{letter} ", role), (f"{kind}  ", "muted")]
+    return [line] if line else []
+
+
+def changed_regions(before: list[Line], after: list[Line], width: int) -> list[Region]:
+    """Where two pictures differ: one stretch of each line that changed."""
+    regions: list[Region] = []
+    for y in range(max(len(before), len(after))):
+        old = _cells(before[y]) if y < len(before) else []
+        new = _cells(after[y]) if y < len(after) else []
+        if old == new:
+            continue
+        if len(old) != len(new) or line_width(after[y] if y < len(after) else []) != len(new):
+            regions.append(Region(0, y, width, 1))
+            continue
+        differ = [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+        regions.append(Region(differ[0], y, differ[-1] - differ[0] + 1, 1))
+    return regions
+
+
+def _cells(line: Line) -> list[tuple[str, str]]:
+    return [(char, role) for text, role in line for char in text]

@@ -1,0 +1,44 @@
+"""Owns what would be lost if a run ended now: the steps since its last checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpt_tune.logs.parser import Event
+from gpt_tune.words import gpu_hours_words
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """checkpoint: the iteration of the last one saved, None when the log names none. iterations: done since then (or
+    since the start). gpu_hours: what these cost; None where it cannot be told."""
+
+    checkpoint: int | None
+    iterations: int
+    gpu_hours: float | None
+
+    @property
+    def words(self) -> str:
+        """`checkpoint 400, 12 steps since then at risk (0.8 GPU-hours)`."""
+        cost = f" ({gpu_hours_words(self.gpu_hours)})" if self.gpu_hours and self.iterations else ""
+        steps = f"{self.iterations:,} step{'' if self.iterations == 1 else 's'}"
+        if self.checkpoint is None:
+            return f"no checkpoint yet, {steps} at risk{cost}"
+        if not self.iterations:
+            return f"checkpoint {self.checkpoint:,}, nothing at risk"
+        return f"checkpoint {self.checkpoint:,}, {steps} since then at risk{cost}"
+
+
+def risk_of(
+    events: Sequence[Event], iteration: int | None, step_ms: float | None, gpus: int | None
+) -> Risk | None:
+    """The risk of a run that has come to `iteration`; None before its first step."""
+    if iteration is None:
+        return None
+    saved = [e.iteration for e in events if e.kind == "saved" and e.iteration is not None]
+    # Checkpoints beyond the newest step belong to an earlier part of the log that was trained over again.
+    last = next((i for i in reversed(saved) if i <= iteration), None)
+    since = iteration - (last or 0)
+    hours = since * step_ms * gpus / 3.6e6 if step_ms and gpus else None
+    return Risk(last, since, hours)

@@ -1,0 +1,178 @@
+"""Owns the charts of the monitor: which ones are in view, zoom and pan, axes, one in full, other runs beside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Grid
+from textual.screen import Screen
+
+from tui.figures import FIGURES, TITLES
+from tui.widgets.chart import Chart
+from tui.widgets.chart_data import AXES, Figure, View, pan, zoom
+
+if TYPE_CHECKING:
+    from tui.screens.monitor_follow import Following
+
+NAMES = tuple(TITLES)
+MOST_OTHERS = 4  # runs beside this one
+TALL_ROWS = 44  # from here on there is room for two rows of charts
+
+
+class ChartKeys(Screen[None]):
+    """Mixed into the monitor."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("g", "one_chart", "Chart", tooltip="One chart in full, and back"),
+        Binding(
+            "m", "figure(1)", "Figure", show=False, tooltip="The next figures: loss, model TFLOPS, grad norm…"
+        ),
+        Binding("M", "figure(-1)", "Figure", show=False, tooltip="The figures before"),
+        Binding(
+            "plus", "zoom(0.5)", "Zoom", show=False, key_display="+", tooltip="Zoom into the newest steps"
+        ),
+        Binding("minus", "zoom(2)", "Out", show=False, key_display="-", tooltip="Zoom out"),
+        Binding("a", "whole", "All", show=False, tooltip="The whole run again"),
+        Binding("less_than_sign", "pan(-1)", "Earlier", show=False, key_display="<", tooltip="Earlier steps"),
+        Binding("greater_than_sign", "pan(1)", "Later", show=False, key_display=">", tooltip="Later steps"),
+        Binding("o", "logarithmic", "Log", show=False, tooltip="Linear or logarithmic values"),
+        Binding("t", "axis", "Axis", show=False, tooltip="By step, by hours of training, or by tokens"),
+        Binding("u", "smooth", "Smooth", show=False, tooltip="Draw a smoothed line over the values"),
+        Binding("p", "compare", "Compare", show=False, tooltip="Draw up to four other runs beside this one"),
+        Binding("w", "panes", "Panes", tooltip="Charts and log, only charts, only the log"),
+    ]
+    FULL_WORDS: ClassVar[tuple[str, ...]] = ("figure(1)", "zoom(0.5)", "pan(-1)")
+
+    following: Following | None
+    chart_view = View()
+    first_figure = 0
+    others: tuple[Any, ...] = ()
+    pane_view = 0
+
+    # --- which charts
+
+    @property
+    def full(self) -> bool:
+        """Whether one chart has the whole screen."""
+        return self.has_class("-one-chart")
+
+    def chart_names(self) -> tuple[str, ...]:
+        """The figures in view, by the room there is."""
+        width, height = self.size
+        if self.full:
+            count = 1
+        elif self.has_class("-charts-only"):
+            count = 4 if width < 120 else 6
+        elif self.has_class("-log-only"):
+            count = 0
+        else:
+            count = 2 if width < 120 else 3
+            count *= 2 if height >= TALL_ROWS else 1
+        return tuple(NAMES[(self.first_figure + i) % len(NAMES)] for i in range(min(count, len(NAMES))))
+
+    def arrange_charts(self) -> None:
+        """Show the figures in view, and ask the thread for them."""
+        names = self.chart_names()
+        grid = self.query_one("#charts", Grid)
+        charts = {name: self.query_one(f"#chart-{name}", Chart) for name in NAMES}
+        for name, chart in charts.items():
+            chart.display = name in names
+        if names:
+            columns = len(names) if len(names) <= 3 else -(-len(names) // 2)
+            grid.styles.grid_size_columns = columns
+            grid.styles.grid_size_rows = -(-len(names) // columns)
+            for after, name in zip(names[1:], names, strict=False):
+                grid.move_child(charts[after], after=charts[name])
+        self.ask_charts(names)
+
+    def ask_charts(self, names: tuple[str, ...] | None = None) -> None:
+        if self.following is not None:
+            asked = self.following.asked
+            self.following.ask(
+                charts=self.chart_names() if names is None else names,
+                axis=self.chart_view.axis,
+                others=self.others,
+                turn=asked.turn + 1,
+            )
+
+    def show_figures(self, figures: dict[str, Figure]) -> None:
+        for name, figure in figures.items():
+            if figure.axis in (self.chart_view.axis, "rank"):  # else the axis was changed meanwhile
+                self.query_one(f"#chart-{name}", Chart).show(figure, self._view_of(name))
+
+    def _view_of(self, name: str) -> View:
+        """Ranks are few, and no steps: they are always shown whole."""
+        return self.chart_view if name != "memory" else View("rank", log=self.chart_view.log)
+
+    def _look(self, view: View) -> None:
+        """Another view of what is there already: no thread is asked."""
+        self.chart_view = view
+        for name in self.chart_names():
+            chart = self.query_one(f"#chart-{name}", Chart)
+            chart.show(chart.figure, self._view_of(name))
+
+    # --- keys
+
+    def action_one_chart(self) -> None:
+        self.set_class(not self.full, "-one-chart")
+        self.after_panes()
+
+    def action_figure(self, by: int) -> None:
+        shown = max(len(self.chart_names()), 1)
+        self.first_figure = (self.first_figure + by * (shown if shown < len(NAMES) else 1)) % len(NAMES)
+        self.arrange_charts()
+
+    def action_panes(self) -> None:
+        """Cycle: charts and log, charts only, log only."""
+        views = ("", "-charts-only", "-log-only")
+        self.remove_class("-one-chart")
+        self.pane_view = (self.pane_view + 1) % len(views)
+        for name in views[1:]:
+            self.set_class(name == views[self.pane_view], name)
+        self.after_panes()
+
+    def after_panes(self) -> None:
+        self.arrange_charts()
+        self.refresh_bindings()
+
+    def _axes(self) -> list[Any]:
+        figures = [
+            self.query_one(f"#chart-{name}", Chart).figure for name in self.chart_names() if name != "memory"
+        ]
+        return [x for figure in figures[:1] for x in (figure.x, *(o.x for o in figure.others)) if len(x)]
+
+    def action_zoom(self, factor: float) -> None:
+        if axes := self._axes():
+            self._look(zoom(self.chart_view, axes, factor))
+
+    def action_pan(self, direction: int) -> None:
+        if axes := self._axes():
+            self._look(pan(self.chart_view, axes, direction))
+
+    def action_whole(self) -> None:
+        self._look(replace(self.chart_view, span=None, stop=None))
+
+    def action_logarithmic(self) -> None:
+        self._look(replace(self.chart_view, log=not self.chart_view.log))
+
+    def action_smooth(self) -> None:
+        self._look(replace(self.chart_view, smooth=not self.chart_view.smooth))
+
+    def action_axis(self) -> None:
+        names = [name for name, _ in AXES]
+        after = names[(names.index(self.chart_view.axis) + 1) % len(names)]
+        self.chart_view = replace(self.chart_view, axis=after, span=None, stop=None)
+        self.notify(f"Charts by {dict(AXES)[after]}.", markup=False, timeout=2)
+        self.ask_charts()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in ("zoom", "pan", "whole", "logarithmic", "smooth", "figure", "axis", "compare"):
+            return not self.has_class("-log-only")
+        return super().check_action(action, parameters)
+
+
+def empty_charts() -> list[Chart]:
+    """One chart for each figure; which are shown is decided by the room."""
+    return [Chart(Figure(n, title, unit, waiting="Reading…"), id=f"chart-{n}") for n, title, unit in FIGURES]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gpt_tune.jobs.control import hold, release, requeue, signal
 from gpt_tune.jobs.finding import cancel, find
 from gpt_tune.jobs.logs import resolved_log_paths
 from gpt_tune.jobs.polling import refresh_interval
@@ -31,14 +32,18 @@ __all__ = [
     "cancel",
     "explain",
     "find",
+    "hold",
     "jobs_json",
     "new_run_id",
     "prepare",
     "reason_text",
     "refresh",
     "refresh_interval",
+    "release",
+    "requeue",
     "resolved_log_paths",
     "run_json",
+    "signal",
     "stale_seconds",
     "submit",
     "submit_json",

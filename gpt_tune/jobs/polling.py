@@ -8,8 +8,12 @@ from gpt_tune.schedulers.base import ENDED
 
 QUICK_SECONDS = 2.0  # also for jobs of this machine: looking at them costs nobody anything
 QUICK_POLLS = 3  # at most so many after something the user did
-FAST_SECONDS = 15.0  # four a minute while something changes
+# squeue makes two requests of the controller each time (jobs and partitions, as sdiag counts them): two polls
+# a minute are four requests.
+POLLS_A_MINUTE = 2
+FAST_SECONDS = 30.0  # while something changes
 SLOW_SECONDS = 60.0  # while nothing has changed for a while
+HINT_SHARED_SECONDS = 5.0  # when a file told of a change, an answer older than this is not good enough
 SETTLED_AFTER_SECONDS = 120.0
 LONGEST_BACKOFF_SECONDS = 120.0
 

@@ -12,6 +12,7 @@ from gpt_tune.ledger import Ledger, Poll, RunRecord
 from gpt_tune.schedulers.base import ENDED, JobStatus, Scheduler
 
 FORGOTTEN = "Forgotten"
+_ASKING_SECONDS = 5.0  # a whole answer takes less; whoever asked may have died
 
 
 def refresh(
@@ -48,7 +49,11 @@ def _ask(
     age = clock.age_seconds(poll.answered_at)
     if max_age and age is not None and age < max_age and not poll.failures:
         return
+    if max_age and _is_asking(poll):
+        return
     asked = replace(poll, asked_at=clock.now())
+    if max_age:
+        ledger.put_poll(asked)  # others see that the answer is on its way
     try:
         scheduler = given[cluster] if given else clusters.connect(cluster)
         if poll.failures:  # a ping tells at once whether it is back; other commands wait for it
@@ -58,6 +63,13 @@ def _ask(
         ledger.put_poll(replace(asked, failures=poll.failures + 1, error=error.message))
     else:
         ledger.put_poll(Poll(cluster, asked.asked_at, clock.now(), 0, ""))
+
+
+def _is_asking(poll: Poll) -> bool:
+    """Whether another gpt-tune asked a moment ago and waits for the answer."""
+    age = clock.age_seconds(poll.asked_at)
+    pending = poll.asked_at is not None and (poll.answered_at is None or poll.answered_at < poll.asked_at)
+    return pending and not poll.failures and age is not None and age < _ASKING_SECONDS
 
 
 def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -> None:

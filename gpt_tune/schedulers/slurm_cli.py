@@ -44,6 +44,7 @@ class SlurmCli:
         self.calls = 0
         self._configuration: dict[str, str] = {}
         self._name = ""
+        self._federated = False
 
     # -- what the cluster is ----------------------------------------------------------------------
     @property
@@ -146,15 +147,18 @@ class SlurmCli:
         wanted = {i for i in job_ids if _JOB_ID.fullmatch(i)}
         if not wanted:
             return {}
-        found = self._squeue(slurm_jobs.squeue_arguments(self._user(), sorted(wanted)))
-        return slurm_jobs.by_id(found, wanted)
+        return slurm_jobs.by_id(self._squeue(sorted(wanted)), wanted)
 
     def my_jobs(self) -> list[JobStatus]:
-        return self._squeue(slurm_jobs.squeue_arguments(self._user()))
+        return self._squeue(())
 
-    def _squeue(self, argv: Sequence[str]) -> list[JobStatus]:
+    def _squeue(self, job_ids: Sequence[str]) -> list[JobStatus]:
         self.calls += 1
+        argv = slurm_jobs.squeue_arguments(self._user(), job_ids, self._federated)
         done = self.commands.run(argv, _READ_SECONDS)
+        if not self._federated and slurm_jobs.is_elsewhere(done.stdout):
+            self._federated = True
+            return self._squeue(job_ids)
         # Asked for one job only, squeue fails when Slurm has forgotten it.
         if done.returncode != 0 and not _FORGOTTEN.search(done.words):
             raise refusals.failed("squeue", done.words)

@@ -21,15 +21,19 @@ SACCT_FIELDS = (
 _SEPARATOR = "\x1f"
 
 
-def squeue_arguments(user: str, job_ids: Sequence[str] = ()) -> list[str]:
+def squeue_arguments(user: str, job_ids: Sequence[str] = (), federated: bool = False) -> list[str]:
     """One call for `job_ids`, ended ones included while Slurm remembers them; without ids all of the user's.
 
     One user (or one id) lets squeue ask for those jobs only; several ids alone make it fetch every job of
-    the cluster.
+    the cluster. federated: jobs may run on another cluster of a federation.
     """
     argv = ["squeue", "--noheader", "--states=all", "-O", columns.argument(SQUEUE_COLUMNS)]
     if len(job_ids) != 1:
         argv.append(f"--user={user}")
+    if federated:
+        argv.append("--federation")
+    elif len(job_ids) == 1:
+        argv.append("--local")  # for one job squeue otherwise asks about federations each time
     if any("_" in i for i in job_ids):
         argv.append("--array")  # tasks that wait would be one row for all of them
     if job_ids:
@@ -44,6 +48,13 @@ def sacct_arguments(user: str, job_ids: Sequence[str], since: str) -> list[str]:
         "--format=" + ",".join(SACCT_FIELDS),
     ]  # fmt: skip
     return [*argv, "--jobs=" + ",".join(job_ids)] if job_ids else [*argv, f"--user={user}"]
+
+
+def is_elsewhere(output: bytes) -> bool:
+    """Whether another cluster of a federation took one of these jobs: here it only counts as revoked."""
+    return b"REVOKED" in output and any(
+        row["State"] == "REVOKED" for row in columns.rows(output, SQUEUE_COLUMNS)
+    )
 
 
 def parse_squeue(output: bytes) -> list[JobStatus]:

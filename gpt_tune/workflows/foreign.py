@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gpt_tune import clusters
 from gpt_tune.errors import SchedulerError
+from gpt_tune.jobs.pacing import Pacer
 from gpt_tune.schedulers import hostlist, log_patterns
 from gpt_tune.schedulers.base import JobStatus, Scheduler
 
@@ -37,11 +38,24 @@ def find(job_id: str) -> ForeignJob | None:
 
 
 def _source(scheduler: Scheduler, job_id: str) -> Callable[[], JobStatus | None]:
+    """Asked as often as one likes, it asks Slurm at the engine's pace; None: the last good state stands."""
+    pacer = Pacer()
+    pacer.acted()
+    last = ""
+
     def ask() -> JobStatus | None:
+        nonlocal last
+        if not pacer.due:
+            return None
+        before, status, failed = scheduler.calls, None, False
         try:
-            return scheduler.statuses([job_id]).get(job_id)
+            status = scheduler.statuses([job_id]).get(job_id)
         except SchedulerError:
-            return None  # the last good state stands while nobody answers
+            failed = True
+        state = status.state if status else last
+        pacer.polled([state], calls=scheduler.calls - before, changed=state != last, failed=failed)
+        last = state
+        return status
 
     return ask
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gpt_tune.workflows.watch import Watch, WatchUpdate
 
 
+_LOOK_SECONDS = 2.0  # between two looks at a run's state in the ledger; the scheduler is asked less often
+
+
 def shape_of(record: RunRecord) -> ModelShape | None:
     """The model that a run trains."""
     if not record.shape:
@@ -85,7 +88,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     state_source: where the job's state comes from; None asks the scheduler through the ledger.
     """
     from gpt_tune.workflows import findings, remote_logs
-    from gpt_tune.workflows.watch import STATE_SECONDS, Watch
+    from gpt_tune.workflows.watch import Watch
 
     paths = remote_logs.paths_of(record, of_every_job=chains.chain_of(record) is not None)
     tokens = (record.prediction or {}).get("tokens_per_step")
@@ -102,8 +105,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
         global_batch_size=int(tokens / length) if isinstance(tokens, (int, float)) and length else None,
         peak_tflops=peak_tflops_of(record),
         run_id=record.run_id,
-        # Asking this machine about its own job costs no controller call.
-        state_seconds=2.0 if record.scheduler == "local" else STATE_SECONDS,
+        state_seconds=_LOOK_SECONDS,
         keep=keeper_of(record.run_id),
         log_says_gpus=training_gpus_of(record) is None,
     )
@@ -111,18 +113,11 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     return watch
 
 
-def state_source_of(run_id: str, max_age_seconds: float = 5.0) -> Callable[[], JobStatus | None]:
-    """Asks the scheduler through the ledger, so that several gpt-tune share one answer."""
+def state_source_of(run_id: str) -> Callable[[], JobStatus | None]:
+    """Tells a run's state each time it is asked; the scheduler is asked for it at the engine's pace only."""
+    from gpt_tune.workflows.asking import Asking
 
-    def ask() -> JobStatus | None:
-        from gpt_tune.workflows import chain
-
-        with Ledger.open() as ledger:
-            if chain.is_live(ledger.get(run_id)):
-                chain.refresh(ledger, max_age_seconds=max_age_seconds)
-            return status_of(ledger.get(run_id))
-
-    return ask
+    return Asking(run_id)
 
 
 def keeper_of(run_id: str) -> Callable[[WatchUpdate], None]:

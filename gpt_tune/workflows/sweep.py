@@ -12,6 +12,7 @@ from typing import Any
 
 from gpt_tune import clusters, jobs, planner
 from gpt_tune.errors import SchedulerError, UserError
+from gpt_tune.jobs.pacing import Pacer
 from gpt_tune.jobs.preparing import new_run_id, run_root
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.logs.parse import parse_files
@@ -20,8 +21,9 @@ from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.schedulers.base import ENDED, Cluster, Scheduler
 from gpt_tune.workflows import launch as launching
+from gpt_tune.workflows.asking import marks_of, oldest_answer
 from gpt_tune.workflows.launch import Launch
-from gpt_tune.workflows.records import shape_of
+from gpt_tune.workflows.records import shape_of, training_gpus_of
 from gpt_tune.workflows.remote_logs import logs_here
 from gpt_tune.workflows.request import needs_plan, plan_request
 from gpt_tune.workflows.resubmit import flat_layout
@@ -137,9 +139,16 @@ def _decided(
     return Sweep(sweep_id, folder, tuple(tasks), launches, skipped, as_array, at_once)
 
 
+def check(sweep: Sweep) -> None:
+    """UserError for a sweep whose tasks would end at once because nothing says where their trainer is."""
+    for launch in sweep.launches.values():
+        launching.check_trainer(launch)
+
+
 # -- submit ---------------------------------------------------------------------------------------
 def submit(sweep: Sweep, ledger: Ledger) -> list[RunRecord]:
     """Submit all tasks; on this machine the first one, since they would slow each other down."""
+    check(sweep)
     numbers = sorted(sweep.launches)
     if sweep.as_array:
         launches = [sweep.launches[n] for n in numbers]
@@ -167,36 +176,67 @@ def _tags(sweep: Sweep, number: int) -> tuple[str, ...]:
 # -- follow ---------------------------------------------------------------------------------------
 def follow(
     sweep: Sweep, ledger: Ledger, *, stop_losers: bool = False, told: Callable[[list[Row]], None] | None = None,
-    pause_seconds: float = 5.0,
+    pause_seconds: float = 5.0, pacer: Pacer | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Wait for the end of all tasks; the ranked table. told: called after each look.
+    """Wait for the end of all tasks; the ranked table. told: called after each look at their logs.
 
-    On this machine the tasks run one after the other.
+    The scheduler is asked at the engine's pace. On this machine the tasks run one after the other.
     """
+    scheduler = next(iter(sweep.launches.values())).scheduler
     waiting = [
         n for n in sorted(sweep.launches) if n not in {task_of(r) for r in runs(sweep.sweep_id, ledger)}
     ]
-    local = any(launch.spec.scheduler == "local" for launch in sweep.launches.values())
+    asks = _Asks(scheduler, pacer or Pacer())
     while True:
-        jobs.refresh(ledger, next(iter(sweep.launches.values())).scheduler)
+        asks.look(runs(sweep.sweep_id, ledger), ledger)
         records = runs(sweep.sweep_id, ledger)
         rows = table(sweep.sweep_id, ledger, sweep)
-        if stop_losers:
-            _stop(ranking.losers(rows), ledger)
+        if stop_losers and _stop(ranking.losers(rows), ledger):
+            asks.pacer.acted()
         if told is not None:
             told(rows)
         active = [r for r in records if r.active]
         if waiting and not active:
             _submit_one(sweep, waiting.pop(0), ledger)
+            asks.pacer.acted()
         elif not active:
             return rows
-        time.sleep(min(1.0, pause_seconds) if local else pause_seconds)
+        time.sleep(min(1.0, pause_seconds) if scheduler.kind == "local" else pause_seconds)
 
 
-def _stop(rows: Sequence[Row], ledger: Ledger) -> None:
+class _Asks:
+    """Asks for the states of a sweep's runs when it is time to."""
+
+    def __init__(self, scheduler: Scheduler, pacer: Pacer) -> None:
+        self.pacer = pacer
+        self._scheduler = scheduler
+        self._marks: list[tuple[int, ...]] = []
+        pacer.acted()  # it has just been submitted
+
+    def look(self, records: Sequence[RunRecord], ledger: Ledger) -> None:
+        marks = [marks_of(r) for r in records]
+        if self._marks and marks != self._marks:
+            self.pacer.hinted()
+        self._marks = marks
+        if self._scheduler.kind != "local" and not self.pacer.due:
+            return
+        before = self._scheduler.calls
+        jobs.refresh(ledger, self._scheduler, max_age_seconds=oldest_answer(self._scheduler, self.pacer))
+        now = [ledger.get(r.run_id) for r in records]
+        self.pacer.polled(
+            [r.state for r in now if r.active],
+            calls=self._scheduler.calls - before,
+            changed=[r.state for r in now] != [r.state for r in records],
+            failed=ledger.poll(self._scheduler.cluster).failures > 0,
+        )
+
+
+def _stop(rows: Sequence[Row], ledger: Ledger) -> bool:
+    """End tasks that have lost; whether there were any."""
     for row in rows:
         with suppress(UserError):  # it ended meanwhile, or the cluster is away: the next look tries again
             jobs.cancel(str(row.run_id), ledger)
+    return bool(rows)
 
 
 def runs(sweep_id: str, ledger: Ledger) -> list[RunRecord]:
@@ -254,7 +294,7 @@ def measured(record: RunRecord) -> Measured:
     with suppress(UserError):
         there = [path for path in logs_here(record) if Path(path).is_file()]
         if there:
-            summary = parse_files(there, shape_of(record), record.gpus or None).summary
+            summary = parse_files(there, shape_of(record), training_gpus_of(record)).summary
             steady = summary.steps - summary.warmup_steps
             return Measured(
                 max(0, steady), _finite(summary.mean_step_time_ms), _finite(summary.stdev_step_time_ms),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +14,17 @@ import pytest
 
 from gpt_tune import jobs
 from gpt_tune.errors import SchedulerError, UserError
+from gpt_tune.jobs.pacing import Pacer
 from gpt_tune.ledger import Ledger
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile, Resources, Site, Smoke
 from gpt_tune.schedulers import slurm_cli
 from gpt_tune.schedulers.base import SubmitUnknown
+from gpt_tune.workflows import records
 from gpt_tune.workflows import sweep as sweeps
+from gpt_tune.workflows.sweeping.ranking import Row
 from tests.cluster import SlurmCluster
+from tests.jobs.test_find import PLAIN
 
 TINY = Profile(
     name="tiny",
@@ -34,6 +40,15 @@ def site(slurm: SlurmCluster, tmp_path: Path) -> SlurmCluster:
     return slurm
 
 
+class Impatient(Pacer):
+    """A pace of half a second: a test's cluster minds no questions."""
+
+    max_age_seconds = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 60 * time.monotonic())
+
+
 @pytest.mark.slurm
 def test_like_tasks_are_one_array(site: SlurmCluster, tmp_path: Path) -> None:
     ledger = Ledger.open()
@@ -42,7 +57,7 @@ def test_like_tasks_are_one_array(site: SlurmCluster, tmp_path: Path) -> None:
     records = sweeps.submit(sweep, ledger)
     base = records[0].job_ids[0].split("_")[0]
     assert [r.job_id for r in records] == [f"{base}_{n}" for n in (1, 2, 3, 4)]
-    rows = sweeps.follow(sweep, ledger, pause_seconds=0.2)
+    rows = sweeps.follow(sweep, ledger, pause_seconds=0.2, pacer=Impatient())
     assert sorted(r.number for r in rows) == [1, 2, 3, 4]
     assert [r.rank for r in rows] == [1, 2, 3, 4]
     assert {r.state for r in rows} == {"COMPLETED"}
@@ -72,7 +87,7 @@ def test_unlike_tasks_are_a_job_each(site: SlurmCluster) -> None:
     records = sweeps.submit(sweep, ledger)
     assert len({r.job_id for r in records}) == 2
     assert [r.nodes for r in records] == [1, 2]
-    rows = sweeps.follow(sweep, ledger, pause_seconds=0.2)
+    rows = sweeps.follow(sweep, ledger, pause_seconds=0.2, pacer=Impatient())
     assert {r.state for r in rows} == {"COMPLETED"}
 
 
@@ -105,11 +120,18 @@ def test_losers_are_stopped(site: SlurmCluster) -> None:
     ledger = Ledger.open()
     sweep = sweeps.prepare(TINY, ["smoke.seq_length=16,512"], steps=5000)
     sweeps.submit(sweep, ledger)
-    rows = sweeps.follow(sweep, ledger, stop_losers=True, pause_seconds=0.2)
-    fast, slow = rows
-    assert fast.values["smoke.seq_length"] == "16" or fast.tokens_per_second_per_gpu is not None
-    assert "CANCELLED" in {fast.state, slow.state}
-    assert slow.rank == 2
+    stopped: list[int] = []
+
+    def told(rows: list[Row]) -> None:
+        """Once the loser is stopped the test has seen enough: end the other one, too."""
+        if not stopped and (ended := [r.number for r in rows if r.state == "CANCELLED"]):
+            stopped.extend(ended)
+            for row in rows:
+                jobs.cancel(str(row.run_id), ledger)
+
+    rows = sweeps.follow(sweep, ledger, stop_losers=True, pause_seconds=0.2, pacer=Impatient(), told=told)
+    assert [r.number for r in rows if r.rank == 2] == stopped
+    assert [r.steps >= 5 for r in rows] == [True, True]
 
 
 @pytest.mark.slurm
@@ -187,3 +209,21 @@ def test_the_command(site: SlurmCluster) -> None:
         capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).resolve().parents[2],
     )  # fmt: skip
     assert "smoke.hidden=16" in again.stdout
+
+
+@pytest.mark.slurm
+def test_a_trainer_that_is_nowhere_is_said_before_anything_is_written(site: SlurmCluster) -> None:
+    ledger = Ledger.open()
+    profile = Profile(recipe="megatron-deepspeed", resources=Resources(gpus=16))
+    sweep = sweeps.prepare(profile, top=2, steps=10)
+    with pytest.raises(UserError, match=r"trainer\.path"):
+        sweeps.submit(sweep, ledger)
+    assert ledger.runs() == []
+    assert not Path(sweep.folder).exists()
+    assert site.run("squeue", "-h") == ""
+
+
+def test_speed_is_of_the_processes_that_trained(home: Path) -> None:
+    """A smoke job trains in as many processes as its log says, whatever GPUs it holds."""
+    assert records.training_gpus_of(replace(PLAIN, recipe="smoke", gpus=16)) is None
+    assert records.training_gpus_of(replace(PLAIN, recipe="megatron-deepspeed", gpus=16)) == 16

@@ -55,6 +55,7 @@ def command(
         raise click.UsageError("Name a profile, or --collect a sweep.", click.get_current_context())
     settings = [*changes, *([f"cluster={cluster}"] if cluster else [])]
     ready = sweeps.prepare(store.load_layered(profile, settings).profile, vary, top, steps, at_once)
+    sweeps.check(ready)  # before anything is asked
     _describe(ready)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
     if asks and not click.confirm("Submit?", default=True, err=True):

@@ -1,0 +1,106 @@
+"""Owns when a cluster is asked next: at the engine's pace, for whoever looks, with the call rate as a figure."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+
+from gpt_tune.jobs import polling
+
+_WINDOW_SECONDS = 60.0
+
+
+class Pacer:
+    """One for each screen or command that follows jobs of one cluster. It asks nothing itself.
+
+    Never more than polling.POLLS_A_MINUTE in any minute, but for the few quick ones after something the user did.
+    clock: seconds that only go forward. chance: 0..1.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random
+    ) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._due: float | None = clock()  # the first look
+        self._quick = 0
+        self._forward = False  # whether a file told that something changed
+        self._failures = 0
+        self._answered = self._changed = clock()
+        self._background: deque[float] = deque(maxlen=polling.POLLS_A_MINUTE)
+        self._calls: deque[float] = deque(maxlen=600)
+
+    # -- what happened ----------------------------------------------------------------------------
+    def acted(self) -> None:
+        """The user did something: ask at once, and a few times quickly."""
+        self._quick = polling.QUICK_POLLS
+        self._failures = 0
+        self._due = self._clock()
+
+    def hinted(self) -> None:
+        """A file says that something changed (a job began or ended): ask as soon as the pace allows."""
+        if self._due is not None:
+            self._forward = True
+
+    def polled(
+        self, states: Collection[str], *, scheduler: str = "slurm", calls: int = 0, changed: bool = False,
+        failed: bool = False, visible: bool = True,
+    ) -> None:  # fmt: skip
+        """A poll is over. states: of the runs that are still active. calls: commands sent to the controller."""
+        now = self._clock()
+        if not self._quick:
+            self._background.append(now)
+        self._quick = max(0, self._quick - 1)
+        self._forward = False
+        self._calls.extend([now] * calls)
+        self._failures = self._failures + 1 if failed else 0
+        if not failed:
+            self._answered = now
+        if changed:
+            self._changed = now
+        wait = polling.refresh_interval(
+            states,
+            scheduler=scheduler,
+            visible=visible,
+            quick_left=self._quick,
+            unchanged_seconds=now - self._changed,
+            failures=self._failures,
+            jitter=self._chance(),
+        )
+        self._due = None if wait is None else now + wait
+
+    # -- what follows -----------------------------------------------------------------------------
+    @property
+    def due_at(self) -> float | None:
+        """When to ask next, on the clock; None while nothing is active."""
+        if self._due is None or self._quick:
+            return self._due
+        due = self._clock() if self._forward else self._due
+        if len(self._background) == self._background.maxlen:
+            due = max(due, self._background[0] + _WINDOW_SECONDS)
+        return due
+
+    @property
+    def due(self) -> bool:
+        due = self.due_at
+        return due is not None and self._clock() >= due
+
+    @property
+    def max_age_seconds(self) -> float:
+        """How old an answer that another gpt-tune of this user got may be."""
+        if self._quick:
+            return 0.0
+        return polling.HINT_SHARED_SECONDS if self._forward else polling.FAST_SECONDS
+
+    @property
+    def calls_last_minute(self) -> int:
+        """Commands sent to the controller in the last minute: for the screen."""
+        now = self._clock()
+        return sum(now - at < _WINDOW_SECONDS for at in self._calls)
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long there has been no answer; 0 while there is one."""
+        return self._clock() - self._answered if self._failures else 0.0

@@ -13,6 +13,7 @@ from gpt_tune.lint.shell.values import Values
 
 _FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_-]*")
 _SPACE = re.compile(r"(\s+)")
+_SOME_FLAG = re.compile(r"(?:^|\s)--?[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,9 @@ def _behind(word: Word, count: int) -> Word:
 
 def split(word: Word) -> list[Word]:
     """A word that holds several arguments in quotes, as those arguments."""
-    if not any(p.kind == "text" and p.quote in ('"', "'") and _SPACE.search(p.text) for p in word.parts):
+    quoted = [p.text for p in word.parts if p.kind == "text" and p.quote in ('"', "'")]
+    # Without a flag in it, a quoted text with spaces is one value, such as a path.
+    if not any(_SPACE.search(t) for t in quoted) or not any(_SOME_FLAG.search(t) for t in quoted):
         return [word]
     pieces: list[Word] = []
     parts: list[Part] = []

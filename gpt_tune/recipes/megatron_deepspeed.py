@@ -187,8 +187,13 @@ def whole_nodes(run: Run) -> bool:
 
 
 def _mounts(run: Run) -> list[str]:
+    """What the trainer reads and writes outside the run folder; of data, the folder that holds its two files."""
     training = run.spec.profile.training
-    return [p for p in (training.checkpoint_dir, training.load) if p]
+    data = "" if run.numbers.synthetic else training.data.rpartition("/")[0]
+    files = (
+        () if run.numbers.synthetic else (training.vocab_file, training.merge_file, training.tokenizer_model)
+    )
+    return list(dict.fromkeys(p for p in (training.checkpoint_dir, training.load, data, *files) if p))
 
 
 def overrides(run: Run) -> list[tuple[str, Any, str]]:

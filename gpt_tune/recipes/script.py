@@ -116,15 +116,24 @@ def variables(spec: JobSpec, extra: Iterable[network.Variable] = ()) -> list[tup
 
 
 def mounts(spec: JobSpec, also: Iterable[str] = ()) -> list[str]:
-    """Folders a container sees: the run folder, what the recipe needs, and the site's own."""
-    wanted = [spec.run_dir, *(p for p in also if p.startswith("/")), *spec.site.environment.mounts]
-    for path in wanted:
+    """Folders a container sees: the run folder, what the recipe needs, and the site's own.
+
+    also: absolute paths; one that a mount of the site shows already is left to it, since it is the container's path.
+    """
+    own = spec.site.environment.mounts
+    shown = [m.split(":")[1 if ":" in m else 0].rstrip("/") for m in own]
+    needed = [
+        p
+        for p in (spec.run_dir, *also)
+        if p.startswith("/") and not any(f"{p}/".startswith(f"{s}/") for s in shown)
+    ]
+    for path in (*needed, *own):
         rendering.single_line(path, "A container mount")
-        if "," in path:
+        if "," in path or (path in needed and ":" in path):
             raise UserError(
-                f"The mount {path!r} holds a comma, which separates mounts.", "Use another folder."
+                f"The mount {path!r} holds a comma or a colon, which separate mounts.", "Use another folder."
             )
-    return list(dict.fromkeys(m if ":" in m else f"{m}:{m}" for m in wanted))
+    return list(dict.fromkeys([*(f"{p}:{p}" for p in needed), *(m if ":" in m else f"{m}:{m}" for m in own)]))
 
 
 def common_values(spec: JobSpec, also_mount: Iterable[str] = (), look: Look | None = None) -> dict[str, Any]:

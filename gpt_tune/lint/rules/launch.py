@@ -161,7 +161,9 @@ def _mount_texts(script: Script) -> Iterator[str]:
     for command in script.commands:
         words = list(words_of(command))
         for i, word in enumerate(words):
-            if "--container-mounts=" in word.source:
+            if (word.literal or "").startswith("--container-mounts="):
+                yield (word.literal or "").partition("=")[2]
+            elif "--container-mounts=" in word.source:
                 yield script.values.expand(word).split("--container-mounts=", 1)[1].split()[0].strip("\"'")
             elif word.literal == "--container-mounts" and i + 1 < len(words):
                 yield script.values.expand(words[i + 1])

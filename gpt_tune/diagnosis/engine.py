@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpt_tune.diagnosis import judged, stalls, steps
+from gpt_tune.diagnosis import judged, stalls, steps, stragglers
 from gpt_tune.diagnosis.collect import Collector, Hit
 from gpt_tune.diagnosis.judged import Judgements
 from gpt_tune.diagnosis.rank import Candidate, conclude
@@ -30,6 +30,7 @@ _EXIT_CODES = {
 }  # fmt: skip
 LAST_WORDS = 3  # lines shown when nothing better is known
 SURVIVED_STEPS = 2  # that many new steps afterwards: the run went on
+AGAIN_ITERATIONS = 2  # between two looks for stragglers
 OVER_TIERS = frozenset({"remote", "signal", "cancelled"})
 
 
@@ -41,6 +42,7 @@ class Diagnoser:
         self._collector = Collector()
         self._done: tuple[tuple[object, ...], Diagnosis] | None = None
         self.judgements: Judgements = judgements or {}
+        self._slow: tuple[int, tuple[Finding, ...]] = (-1, ())
 
     def feed(
         self,
@@ -82,6 +84,7 @@ class Diagnoser:
         found = [c for hit in collector.hits.values() if (c := self._candidate(hit, parser)) is not None]
         if parser is not None:
             found += _from_steps(parser, collector)
+            found += [Candidate(f, "steps", "node", 1 << 60) for f in self.slow_ranks(parser)]
         said = any(c.role != "echo" and c.finding.severity != "info" for c in found)
         if not has_steps and state in ("UNKNOWN", "RUNNING") and not said:
             found += self._from_stall(state, stalled)
@@ -93,6 +96,16 @@ class Diagnoser:
         waiting = _waiting(reason) if state == "PENDING" else None
         result = conclude(found, state, has_steps, ended, stalled, waiting)
         return replace(result, findings=(*result.findings, *dismissed))
+
+    def slow_ranks(self, parser: LogParser) -> tuple[Finding, ...]:
+        """Stragglers, by the times that ranks printed themselves; judged anew every few iterations."""
+        times = parser.rank_times
+        step = AGAIN_ITERATIONS * max((len(k.by_writer) for k in times.kinds.values()), default=1)
+        at, found = self._slow
+        if at < 0 or not at <= times.version < at + step:
+            found = tuple(stragglers.judge(times, parser.facts, parser.trainer))
+            self._slow = times.version, found
+        return found
 
     def _candidate(self, hit: Hit, parser: LogParser | None) -> Candidate | None:
         signature = hit.signature

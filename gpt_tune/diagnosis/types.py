@@ -25,7 +25,8 @@ class Finding:
     fix, where the fix is a setting; action: what else would (see Action). count: lines that said the same.
     excerpt: the line itself, shortened. dismissed: the user's reason for calling it nothing ("" when none was
     given), None when it stands. corrected_from: the id that the user replaced by this one.
-    iteration: the step at which it began, where the steps show it.
+    iteration: the step at which it began, where the steps show it. excess: of a straggler, how much longer it takes
+    than the others (0.09 is 9 %).
     """
 
     id: str
@@ -44,6 +45,7 @@ class Finding:
     dismissed: str | None = None
     corrected_from: str | None = None
     iteration: int | None = None
+    excess: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -63,6 +65,7 @@ class Finding:
             "dismissed": self.dismissed,
             "corrected_from": self.corrected_from,
             "iteration": self.iteration,
+            "excess": self.excess,
         }
 
 

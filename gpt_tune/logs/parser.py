@@ -6,7 +6,7 @@ must give the same figures; apart, each would need the other's private fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.formats.base import TRAINER, Fact, Format, Item, Line, Mark, Record
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.gather import FLUSH_ROWS, Aside, Gather
+from gpt_tune.logs.rank_times import RankTime, RankTimes
 from gpt_tune.logs.reading import (
     KEPT_STEP_LINES,
     PAUSE_SECONDS,
@@ -91,6 +92,8 @@ class LogParser:
         self._gather: Gather | None = None
         self._unnumbered: Step | None = None
         self._placed: Step | None = None
+        self.rank_times = RankTimes()
+        self._last_iteration = 0  # of the line read last, whoever printed it
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -205,9 +208,8 @@ class LogParser:
 
     def _feed_line(self, raw: str, bits: int, source: str, state: Source, number: int) -> None:
         line = make_line(raw)
-        for index, fmt in enumerate(state.formats):
-            wanted = bits >> index & 1 and any(t in raw for t in fmt.triggers)
-            if wanted or fmt.pending:
+        for fmt, bit, holds in state.order:
+            if (bits & bit and any(t in raw for t in fmt.triggers)) or (holds and fmt.pending):
                 for item in fmt.feed(line):
                     self._take(item, source, state, line, fmt, number)
 
@@ -244,6 +246,7 @@ class LogParser:
         state.step_lines.extend(state.lines + n for n in numbers[max(place, stop - KEPT_STEP_LINES) : stop])
         megatron = next(f for f in state.formats if isinstance(f, Megatron))
         megatron.note(gather.last)
+        self._last_iteration = gather.last
         weight = self._counts.get("Megatron", _Weight(TRAINER, 0, megatron.name))
         self._counts["Megatron"] = _Weight(TRAINER, weight.steps + stop - place, megatron.name)
         return stop - place
@@ -289,6 +292,9 @@ class LogParser:
             kept = self._usage if fmt.name == "deepspeed-usage" else self._memory
             if len(kept) < MAX_RANKS:
                 kept[item.rank] = item
+        elif isinstance(item, RankTime):
+            last = self._gather.last if self._gather is not None else self._last_iteration
+            self.rank_times.take(item, last, line.prefix)
         elif isinstance(item, Mark):
             self._take_mark(item, source, line)
         elif isinstance(item, Fact) and len(self.arguments) < run_facts.MAX_ARGUMENTS:
@@ -307,6 +313,10 @@ class LogParser:
             known = self._counts.get(kind)
             # The name is taken now: a reader learns its dialect from the lines.
             self._counts[kind] = _Weight(record.priority, known.steps + 1 if known else 1, fmt.name)
+            if not record.ordinal:
+                self._last_iteration = record.step.iteration
+                if record.priority >= TRAINER:
+                    self.rank_times.note_step(record.step, line.prefix)
         if self._gather is not None:
             if self._take_aside(record, source, line.prefix.label, kind, line.prefix.time):
                 return
@@ -402,7 +412,7 @@ class LogParser:
     def best(self) -> StepTable:
         """Numbered steps when they say anything, else those numbered by order."""
         table = self.table
-        return self._ordinals if len(self._ordinals) and not _says_anything(table) else table
+        return self._ordinals if len(self._ordinals) and not table.says_anything else table
 
     @property
     def facts(self) -> RunFacts:
@@ -431,21 +441,3 @@ class LogParser:
         """How many new steps (up to KEPT_STEP_LINES) this file gave after the line of this number, from 0."""
         state = self._sources.get(source)
         return sum(number > line for number in state.step_lines) if state is not None else 0
-
-
-def _says_anything(table: StepTable) -> bool:
-    return any(
-        segment.chunks or any(s.step_time_ms is not None or s.loss is not None for s in segment.rows.values())
-        for segment in table.segments
-    )
-
-
-def feed_all(parser: LogParser, lines: Iterable[str], source: str = "", batch: int = 4096) -> None:
-    """Feeds any number of lines in batches."""
-    held: list[str] = []
-    for line in lines:
-        held.append(line)
-        if len(held) >= batch:
-            parser.feed(held, source)
-            held = []
-    parser.feed(held, source)

@@ -33,7 +33,13 @@ class Source:
     templates: Templates = field(default_factory=Templates)
     heads: Heads = field(default_factory=Heads)
     lines: int = 0
+    order: list[tuple[Format, int, bool]] = field(
+        init=False
+    )  # each with its bit, and whether it may hold a record
     step_lines: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_LINES))
+
+    def __post_init__(self) -> None:
+        self.order = [(f, 1 << i, f in self.holders) for i, f in enumerate(self.formats)]
 
 
 class Rows(NamedTuple):

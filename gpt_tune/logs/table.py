@@ -53,6 +53,14 @@ class StepTable:
     def __len__(self) -> int:
         return sum(len(s) for s in self.segments)
 
+    @property
+    def says_anything(self) -> bool:
+        """Whether any step has a time or a loss: counters alone say little."""
+        return any(
+            s.chunks or any(r.step_time_ms is not None or r.loss is not None for r in s.rows.values())
+            for s in self.segments
+        )
+
     def mark_start(self, source: str, label: str | None) -> None:
         """A run begins in this file; label: only for this writer."""
         if label is None:

@@ -22,7 +22,7 @@ from gpt_tune.logs.types import Step
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.schedulers import hostlist
 from gpt_tune.schedulers.base import ENDED, JobStatus
-from gpt_tune.workflows.nodes.rows import NodeRow, node_rows
+from gpt_tune.workflows.nodes.rows import NodeRow, node_rows, slow_nodes
 from gpt_tune.workflows.nodes.samples import NodeSample
 from gpt_tune.workflows.series import ChartMark, Drawn, marks
 from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
@@ -178,6 +178,10 @@ class Watch:
         if before != "RUNNING" and self.state == "RUNNING":
             self._moved = self._clock()  # waiting in the queue is not silence
         self._changed = self._changed or self.state != before
+        if self._status is not None and self._status.node_list:
+            names = hostlist.expand(self._status.node_list)
+            for readers in (self._main, self._tail):
+                readers.parser.rank_times.place(names, self._gpus)
 
     def _update(self, batches: list[Batch], steps: list[Step], changed: bool) -> WatchUpdate:
         now = self._clock()
@@ -329,7 +333,8 @@ class Watch:
         if not names and self._status is not None and self._status.node_list:
             names = hostlist.expand(self._status.node_list)
         gpus = self._gpus or self._front.parser.facts.gpus
-        return node_rows(self._writers.listed(), self._clock(), names, gpus, samples)
+        slow = slow_nodes(self._judged.findings)
+        return node_rows(self._writers.listed(), self._clock(), names, gpus, samples, slow)
 
     @property
     def sources(self) -> list[str]:

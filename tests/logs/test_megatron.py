@@ -9,7 +9,6 @@ import pytest
 
 from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.parse import LogParser, step_json
-from gpt_tune.logs.parser import feed_all
 from gpt_tune.logs.types import Step
 
 TAIL = "number of skipped iterations:   0 | number of nan iterations:   0 |"
@@ -257,16 +256,13 @@ def test_another_ranks_memory_inside() -> None:
 
 def test_an_engine_and_a_trainer_print_one_step() -> None:
     parser = LogParser()
-    feed_all(
-        parser,
-        [
-            "0: steps: 199 loss: 5.9080 iter time (s): 14.288 samples/sec: 53.751",
-            "0: [2024-03-08 15:27:15,063] [INFO] [logging.py:96:log_dist] [Rank 0] step=199, skipped=4, lr=[0.00024],"
-            " mom=[(0.9, 0.999)]",
-            f"63: {MDS}",
-        ],
-        batch=1,
-    )
+    for text in (
+        "0: steps: 199 loss: 5.9080 iter time (s): 14.288 samples/sec: 53.751",
+        "0: [2024-03-08 15:27:15,063] [INFO] [logging.py:96:log_dist] [Rank 0] step=199, skipped=4, lr=[0.00024],"
+        " mom=[(0.9, 0.999)]",
+        f"63: {MDS}",
+    ):
+        parser.feed([text])
     (step,) = parser.best.steps()
     assert (step.loss, step.step_time_ms, step.samples_per_second) == (5.908, 14288.1, 53.7)
     assert parser.trainer == "megatron-deepspeed"

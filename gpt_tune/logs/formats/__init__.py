@@ -12,13 +12,14 @@ from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.formats.megatron_side import Arguments, Events, Memory
 from gpt_tune.logs.formats.nanotron import Nanotron
 from gpt_tune.logs.formats.nemo import BridgeStepTime, Lightning, Nemo2
+from gpt_tune.logs.formats.rank_timers import RankTimers
 from gpt_tune.logs.formats.saves import Saves
 from gpt_tune.logs.formats.small import AwsFsdp, Fairseq, NanoGpt, Torchtune
 from gpt_tune.logs.formats.torchtitan import Torchtitan
 
 # Order matters only within one line: marks and facts come before the steps they concern.
 FORMATS: tuple[Callable[[], Format], ...] = (
-    Arguments, Events, Saves, Memory, Usage,
+    Arguments, Events, Saves, Memory, Usage, RankTimers,
     Megatron, Pipeline, Engine,
     HuggingFace, Torchtitan, Nemo2, Lightning, BridgeStepTime, Composer, Nanotron,
     Torchtune, NanoGpt, Fairseq, AwsFsdp,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpt_tune.logs.prefixes import Prefix
+from gpt_tune.logs.rank_times import RankTime
 from gpt_tune.logs.types import RankMemory, Step
 
 # Which reader wins when several engines print one step: the trainer's own line over its engine's over a bar.
@@ -66,7 +67,7 @@ class Fact:
     value: str
 
 
-Item = Record | RankMemory | Mark | Fact
+Item = Record | RankMemory | RankTime | Mark | Fact
 
 
 class Format:

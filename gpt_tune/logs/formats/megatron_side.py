@@ -51,7 +51,7 @@ class Memory(Format):
                 )
 
 
-_ARGUMENT = re.compile(r"^\s{0,8}([A-Za-z_][\w-]{0,79}) \.{2,64} ?((?!:).{0,512})$")
+_ARGUMENT = re.compile(r"^\s{0,8}([A-Za-z_][\w-]{0,79}) \.{2,64} ?((?![:.]).{0,512})$")
 
 
 class Arguments(Format):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpt_tune.diagnosis.types import Finding
 from gpt_tune.logs.lines import shown
 from gpt_tune.workflows.nodes.samples import NodeSample
 from gpt_tune.workflows.watching.writers import Writer
@@ -127,6 +128,15 @@ def _row(
         slower_by=slower_by,
         sample=sample,
     )
+
+
+def slow_nodes(findings: Iterable[Finding]) -> dict[str, float]:
+    """By how much nodes are slower than the others (a share), as the diagnosis found."""
+    found: dict[str, float] = {}
+    for finding in findings:
+        if finding.excess is not None and finding.host is not None and finding.dismissed is None:
+            found[finding.host] = max(finding.excess, found.get(finding.host, 0.0))
+    return found
 
 
 def step_of(text: str) -> int | None:

@@ -1,0 +1,78 @@
+"""Owns timers that trainers print rank by rank: Megatron's `across ranks` blocks and DeepSpeed's old breakdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from gpt_tune.logs.formats.base import Format, Item, Line, decimal
+from gpt_tune.logs.rank_times import RankTime
+
+# Work that a rank does by itself. Timers of communication measure waiting for others: there the slow rank is quick.
+OWN_WORK = frozenset(
+    {
+        "forward-compute",
+        "backward-compute",
+        "forward-backward",
+        "batch-generator",
+        "forward_microstep",
+    }
+)
+_NUMBER = r"([\d.]{1,20})"
+_NAME = re.compile(r"^\s{0,8}([a-z][\w-]{1,60}?) ?\.{0,64}:\s*$")
+_RANK = re.compile(rf"^\s{{0,12}}rank\s{{1,8}}(\d{{1,7}}): {_NUMBER}\s*$")
+_BOTH = re.compile(rf"^\s{{0,8}}([a-z][\w-]{{1,60}}?) ?\.{{0,64}}: \({_NUMBER}, {_NUMBER}\)\s*$")
+_ENGINE = re.compile(rf"\brank=(\d{{1,7}}) time \(ms\) \| ([a-z_]{{1,40}}): {_NUMBER}")
+MAX_LINES = 100_000  # of one block
+
+
+class RankTimers(Format):
+    """`times across ranks (ms):` with a line a rank, `(min, max) time across ranks (ms):`, `rank=5 time (ms) |`."""
+
+    name = "rank-timers"
+    # Megatron's timers of its last rank ("time (ms) | forward-compute") stand beside every step: they must be no
+    # candidates, or reading a log takes ten times as long.
+    triggers = ("across ranks (ms)", "forward_microstep: ")
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._timer = ""
+
+    @property
+    def pending(self) -> bool:
+        return self._left > 0
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        if "across ranks (ms)" in line.text:
+            self._left, self._timer = MAX_LINES, ""
+            return
+        if "time (ms) | forward_microstep" in line.text:
+            engine = _ENGINE.search(line.text)
+            if engine is not None and engine.group(2) in OWN_WORK:
+                yield from _time(engine.group(2), int(engine.group(1)), engine.group(3))
+            return
+        yield from self._in_block(line.text)
+
+    def _in_block(self, text: str) -> Iterable[Item]:
+        self._left -= 1
+        rank = _RANK.match(text)
+        if rank is not None:
+            if self._timer in OWN_WORK:
+                yield from _time(self._timer, int(rank.group(1)), rank.group(2))
+            return
+        both = _BOTH.match(text)
+        if both is not None:
+            if both.group(1) in OWN_WORK:
+                yield from _time(both.group(1), None, both.group(2), both.group(3))
+            return
+        name = _NAME.match(text)
+        if name is not None:
+            self._timer = name.group(1)
+            return
+        self._left = 0
+
+
+def _time(kind: str, rank: int | None, ms: str, most: str | None = None) -> Iterable[RankTime]:
+    value, greatest = decimal(ms), decimal(most) if most is not None else None
+    if value is not None and (most is None or greatest is not None):
+        yield RankTime(kind, rank, value, greatest)

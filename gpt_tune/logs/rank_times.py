@@ -1,0 +1,140 @@
+"""Owns what each rank's own lines say about its speed: a bounded window of times a rank and kind of work."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpt_tune.logs.columns import Floats
+from gpt_tune.logs.prefixes import Prefix
+from gpt_tune.logs.types import Step
+
+WINDOW = 256  # iterations kept of each rank
+MAX_WRITERS = 8192
+MANY_WRITERS = 256  # of so many, fewer iterations are compared
+MAX_KINDS = 8
+STEP = "step"  # the whole iteration, as a rank's own step lines say
+
+Who = int | str  # a rank, or the name of a node or file whose lines name none
+
+
+@dataclass(frozen=True, slots=True)
+class RankTime:
+    """What one rank spent on one kind of work in the iteration that was printed last, ms.
+
+    rank None: only the least and the most over all ranks are known.
+    """
+
+    kind: str
+    rank: int | None
+    ms: float
+    most_ms: float | None = None
+
+
+@dataclass(slots=True)
+class Kind:
+    """Times of one kind of work."""
+
+    by_writer: dict[Who, deque[tuple[int, float]]] = field(default_factory=dict)
+    spread: deque[tuple[int, float]] = field(
+        default_factory=lambda: deque(maxlen=2 * WINDOW)
+    )  # most / least - 1
+
+
+class RankTimes:
+    """Times by rank. `version` rises with each, so that judging them can be left out while nothing is new."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, Kind] = {}
+        self.hosts: dict[int, str] = {}  # where a rank runs, as its lines say
+        self.nodes: tuple[str, ...] = ()  # of the job, in rank order, where the scheduler says
+        self.ranks: int | None = None
+        self.version = 0
+
+    def place(self, nodes: Sequence[str], ranks: int | None) -> None:
+        """What the scheduler knows: the job's nodes in rank order, and how many ranks there are."""
+        self.nodes, self.ranks = tuple(nodes), ranks
+
+    def note(self, kind: str, who: Who, iteration: int, ms: float, host: str | None = None) -> None:
+        """One time of one writer. Of an iteration printed twice the first counts."""
+        times = self._kind(kind)
+        if times is None or not ms > 0:
+            return
+        kept = times.by_writer.get(who)
+        if kept is None:
+            if len(times.by_writer) >= MAX_WRITERS:
+                return
+            kept = times.by_writer[who] = deque(maxlen=WINDOW)
+        if kept and iteration == kept[-1][0]:
+            return
+        if kept and iteration < kept[-1][0]:
+            kept.clear()  # a new run: old times are another job's
+        kept.append((iteration, ms))
+        if host is not None and isinstance(who, int) and len(self.hosts) < MAX_WRITERS:
+            self.hosts.setdefault(who, host)
+        self.version += 1
+
+    def note_spread(self, kind: str, iteration: int, least: float, most: float) -> None:
+        """The least and the most over all ranks, where the log does not say whose they are."""
+        times = self._kind(kind)
+        if times is not None and 0 < least <= most:
+            times.spread.append((iteration, most / least - 1.0))
+            self.version += 1
+
+    def take(self, time: RankTime, iteration: int, prefix: Prefix) -> None:
+        """A timer line; iteration: of the step printed last."""
+        if time.rank is None:
+            self.note_spread(time.kind, iteration, time.ms, time.most_ms or time.ms)
+        else:
+            self.note(time.kind, time.rank, iteration, time.ms, prefix.host)
+
+    def note_step(self, step: Step, prefix: Prefix) -> None:
+        """A step line: where every rank prints one of its own, they can be compared."""
+        ms = step.step_time_ms
+        if ms is None and step.tokens_per_second_per_gpu:
+            ms = 1e6 / step.tokens_per_second_per_gpu  # only ratios between ranks count
+        who = prefix.rank if prefix.rank is not None else prefix.host
+        if ms is not None and who is not None:
+            self.note(STEP, who, step.iteration, ms, prefix.host)
+
+    def _kind(self, name: str) -> Kind | None:
+        kind = self.kinds.get(name)
+        if kind is None and len(self.kinds) < MAX_KINDS:
+            kind = self.kinds[name] = Kind()
+        return kind
+
+    def node_of(self, who: Who) -> str | None:
+        """The node a writer is on, None when nothing tells."""
+        if isinstance(who, str):
+            return who
+        if who in self.hosts:
+            return self.hosts[who]
+        if not self.nodes:
+            return None
+        most = max((w for k in self.kinds.values() for w in k.by_writer if isinstance(w, int)), default=0)
+        if most < len(self.nodes) < (self.ranks or 0):
+            return self.nodes[who]  # one task a node: labels number nodes
+        each = (self.ranks or most + 1) // len(self.nodes)
+        return self.nodes[who // each] if each and who // each < len(self.nodes) else None
+
+
+def aligned(kind: Kind, least_writers: int) -> tuple[list[Who], Floats, Floats]:
+    """(writers, iterations, times[writer, iteration]): iterations that most writers printed; NaN where one did not."""
+    counts: dict[int, int] = {}
+    for times in kind.by_writer.values():
+        for iteration, _ in times:
+            counts[iteration] = counts.get(iteration, 0) + 1
+    wanted = max(least_writers, (len(kind.by_writer) + 1) // 2)
+    window = WINDOW if len(kind.by_writer) <= MANY_WRITERS else WINDOW // 4
+    iterations = sorted(i for i, n in counts.items() if n >= wanted)[-window:]
+    place = {iteration: index for index, iteration in enumerate(iterations)}
+    writers = sorted(kind.by_writer, key=lambda w: (isinstance(w, str), w))
+    table = np.full((len(writers), len(iterations)), np.nan)
+    for row, who in enumerate(writers):
+        for iteration, ms in kind.by_writer[who]:
+            if iteration in place:
+                table[row, place[iteration]] = ms
+    return writers, np.asarray(iterations, dtype=np.float64), table

@@ -45,9 +45,12 @@ _SCREENS = {
     "plan": ("tui.screens.plan", "PlanStep"),
     "review": ("tui.screens.review", "ReviewStep"),
     "monitor": ("tui.screens.monitor", "Monitor"),
+    "nodes": ("tui.screens.nodes", "Nodes"),
+    "findings": ("tui.screens.findings", "Findings"),
     "runs": ("tui.screens.runs", "Runs"),
     "profiles": ("tui.screens.profiles", "Profiles"),
     "clusters": ("tui.screens.clusters", "Clusters"),
+    "queue": ("tui.screens.queue", "Queue"),
     "doctor": ("tui.screens.doctor", "Doctor"),
     "replay": ("tui.screens.replay", "Replay"),
 }
@@ -243,10 +246,8 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
     def _cancel(self, record: RunRecord, yes: bool | None) -> None:
         if yes:
             self.notify(f"Cancelling {record.name}…", markup=False)
-            jobs = self.engine.jobs
-            self.run_task(
-                "cancel", lambda: jobs.cancel(record.run_id), lambda _: self.refresh_jobs(force=True)
-            )
+            cancel = self.engine.cancel_run
+            self.run_task("cancel", lambda: cancel(record.run_id), lambda _: self.refresh_jobs(force=True))
 
     def begin_from_run(self, record: RunRecord) -> None:
         """Start the wizard with the choices of a run."""

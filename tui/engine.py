@@ -12,11 +12,14 @@ if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
     from gpt_tune.schedulers.base import JobStatus
     from gpt_tune.workflows.draft import Draft
+    from gpt_tune.workflows.queue import MyJob, Offer, QueueView
     from gpt_tune.workflows.replay import Tape
     from gpt_tune.workflows.watch import Watch
     from tui.poller import Answer
 
 RUNS_SHOWN = 500
+# The first half minute of a training job is start-up, which a demonstration need not wait for.
+DEMO_SPEED, DEMO_FROM_SECONDS = 2.0, 30.0
 
 
 class Engine:
@@ -44,6 +47,9 @@ class Engine:
         "adopt": "gpt_tune.workflows.adopt",
         "resubmit": "gpt_tune.workflows.resubmit",
         "replay": "gpt_tune.workflows.replay",
+        "findings": "gpt_tune.workflows.findings",
+        "sampling": "gpt_tune.workflows.nodes.sampling",
+        "comparing": "gpt_tune.workflows.comparing",
     }
 
     def __init__(self) -> None:
@@ -118,13 +124,62 @@ class Engine:
         error = ""
         for name in sorted(names):
             try:
-                if name not in self._schedulers:
-                    self._schedulers[name] = self.clusters.connect(name)
+                found.append(self.scheduler_of(name))
             except UserError as problem:
                 error = problem.message
-                continue
-            found.append(self._schedulers[name])
         return found, error
+
+    def scheduler_of(self, name: str) -> Any:
+        """The connection to a cluster, one for as long as the app lives."""
+        if name not in self._schedulers:
+            self._schedulers[name] = self.clusters.connect(name)
+        return self._schedulers[name]
+
+    def queue_look(self, name: str) -> tuple[QueueView, int, str]:
+        """My jobs and the free GPUs of a cluster, what asking cost in scheduler calls, and which way it went."""
+        from gpt_tune.schedulers.slurm_api import way_words
+
+        scheduler = self.scheduler_of(name)
+        calls = scheduler.calls
+        view: QueueView = self.queue.look(scheduler, self.ledger)
+        return view, scheduler.calls - calls, way_words(scheduler)
+
+    def queue_offers(self, view: QueueView, job: MyJob) -> tuple[list[Offer], int]:
+        """When a waiting job could start and what could start sooner, and what asking cost."""
+        scheduler = self.scheduler_of(view.cluster.name)
+        calls = scheduler.calls
+        wanted = self.queue.wanted_of(scheduler, job.status)
+        site = import_module("gpt_tune.profiles.sites").load(view.cluster.name)
+        offers: list[Offer] = self.queue.offers(scheduler, view.cluster, wanted, site)
+        return offers, scheduler.calls - calls
+
+    def adopt_job(self, cluster: str, job_id: str) -> RunRecord:
+        """Take a job of mine that was submitted elsewhere into the ledger."""
+        record: RunRecord = self.adopt.adopt(job_id, self.scheduler_of(cluster), self.ledger)
+        return record
+
+    def control(self, action: str, cluster: str, jobs: Sequence[MyJob]) -> None:
+        """`hold`, `release` or `cancel` jobs; of a run through its ledger, so that it knows."""
+        bases = {self.queue.base_of(job.status.job_id) for job in jobs}
+        if len(jobs) > 1 and len(bases) == 1 and not any(job.run_id for job in jobs):
+            getattr(self.scheduler_of(cluster), action)(bases.pop())  # a whole array: one call
+            return
+        for job in jobs:
+            if job.run_id is None:
+                getattr(self.scheduler_of(cluster), action)(job.status.job_id)
+            elif action == "cancel":
+                self.cancel_run(job.run_id)
+            else:
+                getattr(import_module("gpt_tune.jobs.control"), action)(job.run_id, self.ledger)
+
+    def cancel_run(self, run_id: str) -> RunRecord:
+        """Cancel a run; of a chain also what is queued behind it."""
+        from gpt_tune.jobs import chains
+
+        chained = chains.chain_of(self.ledger.get(run_id)) is not None
+        cancel = self.chain.cancel if chained else self.jobs.cancel
+        record: RunRecord = cancel(run_id, self.ledger)
+        return record
 
     def watch_of(self, record: RunRecord, state_source: Callable[[], JobStatus | None]) -> Watch:
         """The engine's view of one run, with its prediction; states come from the app's poller, of a recording
@@ -134,6 +189,12 @@ class Engine:
             return played
         watch: Watch = self.records.watch_of(record, state_source)
         return watch
+
+    def demo_tape(self) -> Tape:
+        """The shipped recording, from its beginning."""
+        tape: Tape = self.replay.Tape(self.replay.find(), DEMO_SPEED)
+        tape.seek(DEMO_FROM_SECONDS)
+        return tape
 
     def cluster_words(self, name: str) -> str:
         """What a cluster has, in one line. Slow; SchedulerError when it does not answer."""

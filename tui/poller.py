@@ -82,6 +82,10 @@ class Poller:
         if self._any_live():
             self.refresh_jobs()
 
+    def count_calls(self, calls: int) -> None:
+        """Take note of what a screen asked by itself: the rate on screen is of everything."""
+        self._call_times.extend([monotonic()] * calls)
+
     def _any_live(self) -> bool:
         return any(r.active for r in self.records)
 
@@ -159,14 +163,18 @@ class Poller:
     def poll_words(self) -> Line:
         """How fresh the states are and what asking costs."""
         now = monotonic()
-        rate = sum(now - at < 60 for at in self._call_times)
         if self._error:
             age = seconds_words(max(now - self._answered_at, 1.0))
             return [(f"no answer for {age}, states may be old: {self._error}", "bad")]
         if self._due is None and not self._asking:
             return [("nothing runs: no scheduler is asked", "muted")]
-        said = f"{rate} scheduler call{'' if rate == 1 else 's'} in the last minute"
-        return [(" · ".join([*self._ways, said]), "muted")]
+        return [(" · ".join([*self._ways, self.rate_words()]), "muted")]
+
+    def rate_words(self) -> str:
+        """What asking costs: calls of all screens in the last minute."""
+        now = monotonic()
+        rate = sum(now - at < 60 for at in self._call_times)
+        return f"{rate} scheduler call{'' if rate == 1 else 's'} in the last minute"
 
 
 def newest(records: Sequence[Any], run_id: str) -> Any | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -73,9 +74,24 @@ class MyJob:
         return self.run_id is None and self.status.state not in ENDED
 
     @property
+    def tasks(self) -> int:
+        """Tasks that this line of the queue stands for: waiting ones of an array share one, as `7_[2-5]`."""
+        inside = re.search(r"_\[([^%\]]*)", self.status.job_id)
+        return max(1, sum(map(_count, inside[1].split(",")))) if inside else 1
+
+    @property
     def held(self) -> bool:
         """Whether it waits because somebody holds it."""
         return self.status.reason.startswith("JobHeld")
+
+
+def _count(span: str) -> int:
+    """Numbers in `4`, `2-5` or `0-10:2`."""
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", span.strip())
+    if match is None:
+        return 0  # Slurm cuts a long list
+    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    return max(0, (last - first) // max(step, 1) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +104,18 @@ class Group:
     @property
     def words(self) -> str:
         """`3 RUNNING, 5 PENDING`."""
-        states = [j.status.state for j in self.jobs]
-        return ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states))
+        counts: dict[str, int] = {}
+        for job in self.jobs:
+            counts[job.status.state] = counts.get(job.status.state, 0) + job.tasks
+        return ", ".join(f"{count} {state}" for state, count in counts.items())
+
+    @property
+    def tasks(self) -> int:
+        return sum(j.tasks for j in self.jobs)
 
     @property
     def gpus(self) -> int:
-        return sum(j.status.gpus or 0 for j in self.jobs)
+        return sum((j.status.gpus or 0) * j.tasks for j in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,3 +123,25 @@ def test_a_job_of_the_users_own_becomes_a_run(slurm: SlurmCluster, tmp_path: Pat
 def test_no_such_job(slurm: SlurmCluster) -> None:
     with pytest.raises(UserError, match="no job 98765"):
         adopt.adopt("98765")
+
+
+def test_what_a_waiting_job_asks_for_is_asked_of_slurm(slurm: SlurmCluster) -> None:
+    scheduler = clusters.connect()
+    blocked(slurm)
+    job = slurm.run(
+        "sbatch",
+        "--parsable",
+        "-N4",
+        "--gres=gpu:b200:8",
+        "-p",
+        "dev",
+        "-t",
+        "30",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "true",
+    )
+    slurm.wait_for_state(job, "PENDING")
+    status = scheduler.statuses([job])[job]
+    assert queue.wanted_of(scheduler, status) == Wanted("dev", 32, 8, "b200", "00:30:00")

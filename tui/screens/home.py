@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -25,9 +26,11 @@ MENU = (
     ("new", "New run", "plan, check and submit a training job"),
     ("last", "Continue", "with the choices made last time"),
     ("runs", "Runs", "what runs now, and what has run"),
+    ("queue", "Queue", "all jobs of yours, why they wait, and what could start now"),
     ("profiles", "Profiles", "saved and ready-made sets of choices"),
     ("clusters", "Clusters", "partitions, nodes and GPUs"),
     ("doctor", "Check", "what this machine and its cluster are missing, if anything"),
+    ("replay", "Demo", "watch a recorded run: GPT 1.3B on one H200, predicted and measured"),
 )
 
 
@@ -37,12 +40,16 @@ class Home(Tasks, Page):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "menu('new')", "New run", show=False),
         Binding("r", "menu('runs')", "Runs", show=False),
+        Binding("j", "menu('queue')", "Queue", show=False),
         Binding("p", "menu('profiles')", "Profiles", show=False),
+        Binding("c", "menu('clusters')", "Clusters", show=False),
+        Binding("k", "menu('doctor')", "Check", show=False),
+        Binding("d", "menu('replay')", "Demo", show=False),
         Binding("q,escape", "app.quit", "Quit", key_display="q"),
     ]
     DEFAULT_CSS = """
     Home > #hello { margin: 1 2; height: auto; }
-    Home > #menu { margin: 0 1; height: auto; max-height: 8; }
+    Home > #menu { margin: 0 1; height: auto; max-height: 9; }
     Home > #found { margin: 1 2 0 2; height: 1fr; }
     """
     KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Open"}
@@ -101,8 +108,10 @@ class Home(Tasks, Page):
 
     def action_menu(self, what: str) -> None:
         """Open what was chosen; before the look around has ended, as soon as it has."""
-        if what in ("runs", "profiles", "clusters", "doctor"):
+        if what in ("runs", "queue", "profiles", "clusters", "doctor"):
             self.tune.open(what)
+        elif what == "replay":
+            self.run_task("replay", self.tune.engine.demo_tape, partial(self.tune.open, "replay"))
         elif self._found is None:
             self._wanted = what
         elif what == "new":

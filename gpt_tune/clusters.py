@@ -21,6 +21,10 @@ LOCAL = "local"
 # A login node that does not answer takes a while to say so: it is not asked again at once.
 _AWAY_SECONDS = 20.0
 _away: dict[str, tuple[float, SchedulerError]] = {}
+# Only to see who is there: a controller that is slow now is called so, and named again when it is asked for.
+_PROBE_SECONDS = 6.0
+_HUNG_SECONDS = 5.0
+_hung: list[tuple[float, Unreachable]] = []
 
 
 def available() -> list[str]:
@@ -92,14 +96,23 @@ def _ask_slurm() -> tuple[str, SchedulerError | None] | None:
     """This machine's own cluster; None when it belongs to none."""
     if shutil.which("sinfo") is None:
         return None
+    for until, known in _hung:
+        if time.monotonic() < until:  # asked a moment ago, for as long as anybody waits
+            return configured_name() or "slurm", known
+    _hung.clear()
     scheduler = SlurmCli()  # a ping needs no better way
+    begin = time.monotonic()
     try:
-        scheduler.check_reachable()
+        scheduler.check_reachable(_PROBE_SECONDS)
         return scheduler.cluster, None
     except Unreachable as error:
+        if time.monotonic() - begin >= _PROBE_SECONDS:
+            _hung.append((time.monotonic() + _HUNG_SECONDS, error))
         return configured_name() or "slurm", error
-    except SchedulerError:
-        return None
+    except SchedulerError as error:
+        # Without a slurm.conf of the user's own choice it is a machine of no cluster, which is nothing to tell.
+        named = os.environ.get("SLURM_CONF", "")
+        return None if named.startswith("/dev/") or not named else (configured_name() or "slurm", error)
 
 
 def _ask_ssh(name: str, site: Site) -> tuple[str, SchedulerError | None]:

@@ -69,11 +69,12 @@ class SlurmApi(SlurmCli):
         self._helper.close()
 
     # -- what the cluster is ----------------------------------------------------------------------
-    def check_reachable(self) -> None:
+    def check_reachable(self, within_seconds: float = 0.0) -> None:
+        self.check_configured()
         try:
-            answer = self._ask("ping", _PING_SECONDS)
+            answer = self._ask("ping", within_seconds or _PING_SECONDS)
         except _UseCommands:
-            return super().check_reachable()
+            return super().check_reachable(within_seconds)
         except Refused as error:
             raise refusals.failed("ping", error.words) from error
         if not answer["responding"]:

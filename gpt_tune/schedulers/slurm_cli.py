@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gpt_tune.errors import SchedulerError
+from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.schedulers import refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
 from gpt_tune.schedulers.base import (
     Cluster,
@@ -28,9 +28,14 @@ _PING_SECONDS = 15.0
 _READ_SECONDS = 30.0
 _SUBMIT_SECONDS = 60.0
 _SACCT_SECONDS = 20.0
+_LONGEST_CONF = 4 << 20
 _JOB_ID = re.compile(r"\d+([_+]\d+)?")
 _FORGOTTEN = re.compile(r"invalid job id", re.IGNORECASE)
 _ENDED_ALREADY = re.compile(r"already completing or completed|invalid job id", re.IGNORECASE)
+
+
+class NotConfigured(Unreachable):
+    """Slurm's commands here are pointed at no cluster by the user's own settings."""
 
 
 class SlurmCli:
@@ -79,6 +84,7 @@ class SlurmCli:
         return self._configuration
 
     def _show_config(self) -> dict[str, str]:
+        self.check_configured()
         self.calls += 1
         done = self.commands.run(["scontrol", "show", "config"], _READ_SECONDS)
         pairs = (line.split("=", 1) for line in done.text.splitlines() if "=" in line)
@@ -88,10 +94,22 @@ class SlurmCli:
             raise refusals.failed("scontrol", done.stderr or "it printed no configuration")
         return found
 
-    def check_reachable(self) -> None:
+    def check_configured(self) -> None:
+        """NotConfigured when $SLURM_CONF names no slurm.conf: Slurm's commands would wait a minute for the file."""
+        path = self._own_variables().get("SLURM_CONF", "")
+        problem = configuration_problem(path, self.files)
+        if problem:
+            raise NotConfigured(
+                f"SLURM_CONF is {path}, which {problem}.",
+                "Set it to the cluster's slurm.conf, or unset it.",
+            )
+
+    def check_reachable(self, within_seconds: float = 0.0) -> None:
+        """Unreachable unless the controller answers now. within_seconds: less than a slow one may need."""
+        self.check_configured()
         # Slurm's other commands wait ~10 s for a controller that is down; ping answers at once.
         self.calls += 1
-        done = self.commands.run(["scontrol", "ping"], _PING_SECONDS)
+        done = self.commands.run(["scontrol", "ping"], within_seconds or _PING_SECONDS)
         if re.search(r"\bis UP\b", done.text):
             return
         if "DOWN" in done.text or refusals.is_lost(done.words):
@@ -269,6 +287,21 @@ def _is_sbatch_for(process: Path, run_dir: str) -> bool:
     except OSError:
         return False
     return Path(os.fsdecode(words[0])).name == "sbatch" and f"--chdir={run_dir}".encode() in words
+
+
+def configuration_problem(path: str, files: Files) -> str:
+    """What is wrong with the file that $SLURM_CONF names, "" for nothing (or for /dev/null, which means none)."""
+    if not path or path.startswith("/dev/"):
+        return ""
+    try:
+        if files.size(path) is None:
+            return "does not exist"
+        text = files.read(path, limit=_LONGEST_CONF)
+    except UserError:
+        return "cannot be read"
+    # An included file may hold the name.
+    known = re.search(rb"^[ \t]*(ClusterName[ \t]*=|Include[ \t])", text, re.IGNORECASE | re.MULTILINE)
+    return "" if known else "is no slurm.conf: it names no cluster (ClusterName=)"
 
 
 def configured_name() -> str | None:

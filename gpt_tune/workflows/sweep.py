@@ -66,21 +66,47 @@ def prepare(
             "A sweep varies settings or takes the planner's best layouts.",
             "Give --vary KEY=a,b,c, or --top N.",
         )
+    place = _place(profile)
+    chosen: dict[int, Plan] = {}
+    if top is not None:
+        tasks, chosen = _best_layouts(profile, place.merged, place.cluster, top, steps)
+    else:
+        tasks = grid.tasks(profile, vary, steps)
+    return _decided(place, tasks, chosen, at_once)
+
+
+def prepare_tasks(profile: Profile, tasks: Sequence[Task], at_once: int | None = None) -> Sweep:
+    """As prepare, for tasks that form no grid: each brings its own profile. profile: says on which cluster."""
+    if not 1 <= len(tasks) <= grid.MOST_TASKS:
+        raise UserError(
+            f"A sweep of {len(tasks)} tasks is not possible.", f"It takes 1 to {grid.MOST_TASKS}."
+        )
+    return _decided(_place(profile), tasks, {}, at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a sweep runs. site: as kept; merged: with the profile's own settings over it."""
+
+    sweep_id: str
+    folder: str
+    cluster: Cluster
+    site: Site | None
+    merged: Site
+    scheduler: Scheduler
+
+
+def _place(profile: Profile) -> _Place:
     scheduler = clusters.connect(profile.cluster or None)
     cluster = scheduler.discover()
     site = sites.load(cluster.name)
-    sweep_id = new_run_id().replace("r", "s", 1)
-    merged = sites.merge(site or sites.guess(cluster), profile.site)
     merged = replace(
-        merged, cluster=cluster.name, scheduler="local" if cluster.scheduler == "local" else "slurm"
+        sites.merge(site or sites.guess(cluster), profile.site),
+        cluster=cluster.name,
+        scheduler="local" if cluster.scheduler == "local" else "slurm",
     )
-    folder = f"{run_root(merged)}/{sweep_id}"
-    chosen: dict[int, Plan] = {}
-    if top is not None:
-        tasks, chosen = _best_layouts(profile, merged, cluster, top, steps)
-    else:
-        tasks = grid.tasks(profile, vary, steps)
-    return _decided(sweep_id, folder, tasks, chosen, cluster, site, scheduler, at_once)
+    sweep_id = new_run_id().replace("r", "s", 1)
+    return _Place(sweep_id, f"{run_root(merged)}/{sweep_id}", cluster, site, merged, scheduler)
 
 
 def _best_layouts(
@@ -106,10 +132,7 @@ def _best_layouts(
     return tasks, dict(enumerate(found, 1))
 
 
-def _decided(
-    sweep_id: str, folder: str, tasks: Sequence[Task], chosen: dict[int, Plan], cluster: Cluster, site: Site | None,
-    scheduler: Scheduler, at_once: int | None,
-) -> Sweep:  # fmt: skip
+def _decided(place: _Place, tasks: Sequence[Task], chosen: dict[int, Plan], at_once: int | None) -> Sweep:
     launches: dict[int, Launch] = {}
     skipped: dict[int, str] = {}
     for task in tasks:
@@ -120,10 +143,10 @@ def _decided(
             launches[task.number] = launching.prepare(
                 task.profile,
                 chosen.get(task.number),
-                cluster,
-                site,
-                f"{folder}/task-{task.number}",
-                scheduler,
+                place.cluster,
+                place.site,
+                f"{place.folder}/task-{task.number}",
+                place.scheduler,
             )
         except SchedulerError:
             raise
@@ -136,7 +159,7 @@ def _decided(
         raise UserError(f"None of the {len(tasks)} combinations can run; the first: {first}", "")
     # An array numbers its tasks from 1 without holes.
     as_array = not skipped and array.fits(list(launches.values()))
-    return Sweep(sweep_id, folder, tuple(tasks), launches, skipped, as_array, at_once)
+    return Sweep(place.sweep_id, place.folder, tuple(tasks), launches, skipped, as_array, at_once)
 
 
 def check(sweep: Sweep) -> None:

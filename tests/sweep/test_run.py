@@ -22,6 +22,7 @@ from gpt_tune.schedulers import slurm_cli
 from gpt_tune.schedulers.base import SubmitUnknown
 from gpt_tune.workflows import records
 from gpt_tune.workflows import sweep as sweeps
+from gpt_tune.workflows.sweeping.grid import Task
 from gpt_tune.workflows.sweeping.ranking import Row
 from tests.cluster import SlurmCluster
 from tests.jobs.test_find import PLAIN
@@ -227,3 +228,20 @@ def test_speed_is_of_the_processes_that_trained(home: Path) -> None:
     """A smoke job trains in as many processes as its log says, whatever GPUs it holds."""
     assert records.training_gpus_of(replace(PLAIN, recipe="smoke", gpus=16)) is None
     assert records.training_gpus_of(replace(PLAIN, recipe="megatron-deepspeed", gpus=16)) == 16
+
+
+def test_tasks_that_are_no_grid(home: Path) -> None:
+    """A ladder: each rung brings its own profile and its own words."""
+    rungs = [
+        Task(number, {"rung": name}, replace(TINY, smoke=replace(TINY.smoke, hidden=hidden, steps=8)))
+        for number, (name, hidden) in enumerate((("small", 16), ("wide", 32)), 1)
+    ]
+    sweep = sweeps.prepare_tasks(TINY, rungs)
+    ledger = Ledger.open()
+    sweeps.submit(sweep, ledger)
+    rows = sweeps.follow(sweep, ledger, pause_seconds=0.1)
+    assert {r.values["rung"] for r in rows} == {"small", "wide"}
+    assert [r.state for r in rows] == ["COMPLETED"] * 2
+    assert len({r.run_dir for r in sweeps.runs(sweep.sweep_id, ledger)}) == 2
+    with pytest.raises(UserError, match="0 tasks"):
+        sweeps.prepare_tasks(TINY, [])

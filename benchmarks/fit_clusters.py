@@ -2,8 +2,8 @@
 
     python -m benchmarks.fit_clusters [--truth FOLDER] [--date YYYY-MM-DD]
 
-Stated errors and interval widths are those of blind predictions (leave one model out), not of the fit itself.
-Memory tables already in the files are kept. Skips, with exit code 0, when the measured runs are not there.
+Stated errors and interval widths are those of blind predictions (leave one model out; memory: one layout or shape),
+not of the fit itself. Skips, with exit code 0, when the measured runs are not there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import datetime
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from gpt_tune import toml
+from gpt_tune.memory.uncertainty import SMALLEST_ERROR
 from gpt_tune.resources import data_dir
 from gpt_tune.timing.constants import value
-from gpt_tune.workflows import leave_out
+from gpt_tune.workflows import leave_out, leave_out_memory
 from gpt_tune.workflows.runs_csv import Run, read
 
 TRUTH = Path(__file__).resolve().parents[2] / "shared" / "truth"
@@ -95,24 +96,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (options.truth / "layouts.csv").exists():
         print(f"skipped: no measured runs in {options.truth}")
         return 0
-    groups = timed_groups(options.truth)
+    runs = all_runs(options.truth)
+    groups, stated = _groups(r for r in runs if r.step_seconds), _groups(r for r in runs if r.memory_gib)
     folder = data_dir("profiles") / "clusters"
     for file in FILES:
         path = folder / f"{file.name}.toml"
-        kept = toml.load(path).get("memory") if path.exists() else None
-        path.write_text(toml.dump(cluster_data(file, groups, options.date, kept)), encoding="utf-8")
+        memory = memory_data(file, stated)
+        path.write_text(toml.dump(cluster_data(file, groups, options.date, memory)), encoding="utf-8")
         print(f"wrote {path.name}")
     return 0
 
 
+def all_runs(truth: Path) -> list[Run]:
+    """Every measured run there is."""
+    return [run for name in ("layouts.csv", "h200/runs.csv") for run in read(truth / name).runs]
+
+
 def timed_groups(truth: Path) -> dict[str, list[Run]]:
     """All runs with a step time, by what one calibration covers."""
+    return _groups(run for run in all_runs(truth) if run.step_seconds)
+
+
+def _groups(runs: Iterable[Run]) -> dict[str, list[Run]]:
     groups: dict[str, list[Run]] = {}
-    for name in ("layouts.csv", "h200/runs.csv"):
-        for run in read(truth / name).runs:
-            if run.step_seconds:
-                groups.setdefault(leave_out.group_of(run), []).append(run)
+    for run in runs:
+        groups.setdefault(leave_out.group_of(run), []).append(run)
     return groups
+
+
+def memory_data(file: ClusterFile, groups: Mapping[str, Sequence[Run]]) -> dict[str, Any] | None:
+    """The memory table: the additive constant and the error of blind predictions, from device figures alone.
+
+    A file for one GPU type gets no constant: how much memory its clusters' software takes differs.
+    """
+    constants: dict[str, Any] = {}
+    errors: list[float] = []
+    for group in file.groups:
+        runs = [r for r in groups.get(group, ()) if r.memory_kind == "device" and "repeat" not in r.notes]
+        if len(runs) < leave_out_memory.FEWEST_FIGURES:
+            continue
+        fitted = leave_out_memory.fit_group(runs, with_constant=file.gpu is None)
+        errors += fitted.relative_errors
+        mine = {"error": _short(max(fitted.spread, SMALLEST_ERROR))}
+        if file.gpu is None:
+            constants.update({"cluster_gib": _short(fitted.cluster_gib), **mine})
+        else:
+            constants[group.partition("/")[2]] = mine
+    if not errors:
+        return None
+    return {"error": _short(float(np.mean(errors))), "rows": len(errors), "constants": constants}
 
 
 def cluster_data(

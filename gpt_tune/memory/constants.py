@@ -54,6 +54,18 @@ CONSTANTS: dict[str, Constant] = {
         "chance that the second step needs its fp32 gradients in a new block, because the first one's was split",
         "the same replays, and H200 runs, in which it happens or does not",
     ),
+    "held_copies": Constant(
+        16.0,
+        "hidden-state copies",
+        "all-reduced tensors whose blocks wait for the GPU before they serve again (the host runs ahead of it)",
+        "BigScience's bf16 runs at micro batch 2 and 4 allow 10 to 20; PyTorch ProcessGroupNCCL recordStream",
+    ),
+    "error": Constant(
+        0.05,
+        "natural-log units",
+        "standard deviation of measured over predicted device memory: the interval and the risk follow from it",
+        "published runs of known kind, no constant fitted",
+    ),
     "firm_gap": Constant(
         0.25,
         "share of the reserved gap",

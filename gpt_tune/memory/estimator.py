@@ -18,7 +18,7 @@ from gpt_tune.memory.constants import value
 from gpt_tune.memory.finetune_layouts import estimate_layouts, figures_of
 from gpt_tune.memory.outside import outside_bytes
 from gpt_tune.memory.phases import Moment, Peaks, peaks
-from gpt_tune.memory.reserved import reserved_bytes
+from gpt_tune.memory.reserved import reserved_bytes, surprise_bytes
 from gpt_tune.memory.setup import Setup, make
 from gpt_tune.memory.types import PEAK_PHASES, MemoryBatch, MemoryEstimate, StageMemory
 from gpt_tune.memory.uncertainty import interval, limit_gib, oom_probability
@@ -27,18 +27,22 @@ from gpt_tune.units import GIB
 
 # Layouts worked on at once: small enough for the arrays to stay in cache.
 CHUNK = 8192
-_FIGURES = ("allocated", "reserved", "device", "firm")
+_FIGURES = ("allocated", "reserved", "device", "firm", "surprise")
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """Bytes of one stage of each layout; phase indexes PEAK_PHASES; firm is what an OOM is judged by."""
+    """Bytes of one stage of each layout; phase indexes PEAK_PHASES; firm is what an OOM is judged by.
+
+    surprise: what the allocator may reserve beyond `reserved`, seen or not seen in runs that look alike.
+    """
 
     peaks: Peaks
     allocated: Floats
     reserved: Floats
     device: Floats
     firm: Floats
+    surprise: Floats
     phase: NDArray[np.int64]
 
 
@@ -75,7 +79,8 @@ def estimate_many(
     limit = limit_gib(node)
     missing = not_modelled(setup, batch)
     return [
-        _whole(figures, int(start), int(n), limit, calibration, missing) for start, n in zip(starts, stages)
+        _whole(figures, int(start), int(n), limit, calibration, trainer.name, missing)
+        for start, n in zip(starts, stages)
     ]
 
 
@@ -109,14 +114,16 @@ def estimate_batch(
             phase[rows] = np.where(better, figures.phase, phase[rows])
             worst[rows] = np.where(better, stage, worst[rows])
     device, limit = out["device"] / GIB, limit_gib(node)
-    low, high = interval(device, calibration)
+    low, high = interval(device, out["surprise"] / GIB, calibration, trainer.name)
     return MemoryBatch(
         allocated_gib=out["allocated"] / GIB,
         reserved_gib=out["reserved"] / GIB,
         device_gib=device,
         low_gib=low,
         high_gib=high,
-        oom_probability=None if limit is None else oom_probability(out["firm"] / GIB, limit, calibration),
+        oom_probability=None
+        if limit is None
+        else oom_probability(out["firm"] / GIB, limit, calibration, trainer.name),
         peak_phase=phase,
         worst_stage=worst,
         limit_gib=limit,
@@ -183,9 +190,12 @@ def _figures(setup: Setup, c: Columns, shared: _Shared, calibration: Calibration
     for i, total in enumerate(by_phase[1:], start=1):
         phase = np.where(total > allocated, i, phase)
         allocated = np.maximum(total, allocated)
-    reserved = reserved_bytes(setup, top, allocated, training, calibration)
+    reserved = reserved_bytes(setup, c, top, allocated, training, calibration)
     firm = allocated + value(calibration, "firm_gap", setup.trainer.name) * (reserved - allocated)
-    return _Figures(top, allocated, reserved, reserved + shared.outside, firm + shared.outside, phase)
+    surprise = surprise_bytes(setup, top, calibration)
+    return _Figures(
+        top, allocated, reserved, reserved + shared.outside, firm + shared.outside, surprise, phase
+    )
 
 
 def _whole(
@@ -194,14 +204,16 @@ def _whole(
     stages: int,
     limit: float | None,
     calibration: Calibration | None,
+    trainer: str,
     missing: tuple[str, ...],
 ) -> MemoryEstimate:
     """The estimate of one layout, whose stages are rows start .. start + stages - 1."""
     worst = start + int(np.argmax(figures.device[start : start + stages]))
     one = slice(worst, worst + 1)
     device = figures.device[one] / GIB
-    low, high = interval(device, calibration)
-    chance = None if limit is None else float(oom_probability(figures.firm[one] / GIB, limit, calibration)[0])
+    low, high = interval(device, figures.surprise[one] / GIB, calibration, trainer)
+    firm = figures.firm[one] / GIB
+    chance = None if limit is None else float(oom_probability(firm, limit, calibration, trainer)[0])
     return MemoryEstimate(
         allocated_gib=float(figures.allocated[worst] / GIB),
         reserved_gib=float(figures.reserved[worst] / GIB),

@@ -9,7 +9,7 @@ The model code is Hugging Face's (transformers, peft, bitsandbytes), counted ten
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware.parts import Node
 from gpt_tune.memory.constants import value
 from gpt_tune.memory.types import MemoryEstimate, StageMemory
-from gpt_tune.memory.uncertainty import interval, limit_gib, oom_probability
+from gpt_tune.memory.uncertainty import ERROR, interval, limit_gib, oom_probability
 from gpt_tune.models import parameters
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.units import GIB
@@ -36,6 +36,7 @@ MAX_LIVE = 1e9  # elements, stage3_max_live_parameters
 # Standard deviation of log(measured / predicted) device memory to assume: 0.04 on one H200, but nothing was measured
 # on several GPUs, and the QLoRA case's claims for 24 GB cards stand 20-40 % above what the same job took there.
 UNTESTED_ERROR = 0.10
+SCOPE = "finetune"  # in front of a calibration's memory constants that are for these jobs alone
 # Bytes a logit: 16-bit, fp32 and log-softmax in forward; log-softmax and two fp32 gradients in backward.
 LOGIT_FORWARD, LOGIT_BACKWARD = 10.0, 12.0
 # transformers' default for per_device_eval_batch_size.
@@ -162,9 +163,9 @@ def _estimate(
     node: Node, stage: StageMemory, phase: str, calibration: Calibration | None, missing: tuple[str, ...]
 ) -> MemoryEstimate:
     device = np.array([stage.total])
-    if calibration is None or calibration.memory_error is None:
-        calibration = replace(calibration or Calibration(), memory_error=UNTESTED_ERROR)
-    low, high = interval(device, calibration)
+    known = {} if calibration is None else calibration.memory
+    calibration = Calibration(memory={f"{SCOPE}.{ERROR}": UNTESTED_ERROR, **known})
+    low, high = interval(device, np.zeros_like(device), calibration, SCOPE)
     limit = limit_gib(node)
     firm = device - (1.0 - value(calibration, "firm_gap")) * stage.reserved_gap
     reserved = stage.total - stage.context
@@ -175,7 +176,7 @@ def _estimate(
         low_gib=float(low[0]),
         high_gib=float(high[0]),
         limit_gib=limit,
-        oom_probability=None if limit is None else float(oom_probability(firm, limit, calibration)[0]),
+        oom_probability=None if limit is None else float(oom_probability(firm, limit, calibration, SCOPE)[0]),
         peak_phase=phase,
         stages=(stage,),
         not_modelled=missing,

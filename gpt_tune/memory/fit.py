@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpt_tune.errors import UserError
+from gpt_tune.memory.columns import Floats
+from gpt_tune.memory.uncertainty import DEFAULT_ERROR, Z90
+
+FEW_RUNS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFit:
-    """cluster_gib: what to add to predictions. error: standard deviation of log(measured / predicted) then."""
+    """cluster_gib: what to add to predictions. error: the spread with which 90 % of the runs lie in the interval."""
 
     cluster_gib: float
     error: float
     rows: int
 
 
-def fit_cluster(measured_gib: Sequence[float], predicted_gib: Sequence[float]) -> ClusterFit:
+def fit_cluster(
+    measured_gib: Sequence[float], predicted_gib: Sequence[float], surprise_gib: Sequence[float] | None = None
+) -> ClusterFit:
     """The median of measured minus predicted device memory, predictions made without `cluster_gib`.
 
-    The median, because single published figures are off by several GiB.
+    The median, because single published figures are off by several GiB. surprise_gib: how far the allocator may
+    go beyond each prediction (the interval holds that besides the error).
     """
     measured, predicted = np.asarray(measured_gib, np.float64), np.asarray(predicted_gib, np.float64)
     if len(measured) == 0 or len(measured) != len(predicted):
@@ -35,5 +43,17 @@ def fit_cluster(measured_gib: Sequence[float], predicted_gib: Sequence[float]) -
     constant = float(np.median(measured - predicted))
     # Half of a figure is the least a shifted prediction may be, so that the logarithm exists.
     shifted = np.maximum(predicted + constant, 0.5 * predicted)
-    spread = float(np.sqrt(np.mean(np.log(measured / shifted) ** 2)))
-    return ClusterFit(constant, spread, len(measured))
+    surprise = np.zeros_like(shifted) if surprise_gib is None else np.asarray(surprise_gib, np.float64)
+    return ClusterFit(constant, error_of(measured, shifted, surprise), len(measured))
+
+
+def error_of(measured: Floats, predicted: Floats, surprise: Floats) -> float:
+    """The spread with which nine in ten of the runs lie between predicted and predicted + surprise, widened.
+
+    Few runs promise no more than is known without them.
+    """
+    outside = np.maximum(np.log(measured / (predicted + surprise)), np.log(predicted / measured))
+    needed = np.sort(np.maximum(outside, 0.0))
+    rank = min(len(needed), math.ceil((len(needed) + 1) * 0.9))
+    spread = float(needed[rank - 1]) / Z90
+    return max(spread, DEFAULT_ERROR) if len(needed) < FEW_RUNS else spread

@@ -32,6 +32,7 @@ class States:
     reduction, step: borrowed at the top of these phases. at_step: gradients still held in the step.
     moments: Adam's two states, made in the first step, or 0 where they exist before it.
     contiguous: what the first step asks for in single blocks, Adam's states included.
+    second_block: fp32 gradients of the step, for which a later step may need another block than the first.
     reserved_at_start: the least the allocator has reserved when training begins.
     initialisation: the whole of allocated memory at its peak before step one.
     """
@@ -51,6 +52,7 @@ class States:
     step: Floats
     moments: Floats
     contiguous: Floats
+    second_block: Floats
     reserved_at_start: Floats
     initialisation: Floats
 
@@ -129,6 +131,7 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
         contiguous=_contiguous(
             setup, c, bf16_class, plain, share, step, np.where(accumulated > w, reduction, 0.0)
         ),
+        second_block=np.where(plain | three | (step == 0), 0.0, 4.0 * share),
         # Flattening weights into new blocks leaves the old ones cached (measured: 24 bytes a parameter).
         reserved_at_start=np.where(plain, 24.0 * size, start),
         initialisation=start,
@@ -169,6 +172,7 @@ def _megatron_lm(setup: Setup, c: Columns) -> States:
         step=zero,
         moments=8.0 * share,
         contiguous=8.0 * share,
+        second_block=zero,
         reserved_at_start=zero,
         initialisation=(c.width + grad) * size + 4.0 * share,
     )
@@ -198,6 +202,7 @@ def _fsdp(c: Columns) -> States:
         step=zero,
         moments=8.0 * share,
         contiguous=8.0 * share,
+        second_block=zero,
         reserved_at_start=zero,
         initialisation=4.0 * share,
     )

@@ -29,6 +29,10 @@ _ADAM_IN_FIRST_STEP_SINCE = (0, 13, 2)
 # DeepSpeed, before it on the last stage only (pipe/engine.py, read at tags v0.18.3 to v0.18.6).
 _HOOKS_IN_PIPELINE_SINCE = (0, 18, 5)
 
+# PyTorch used to keep the block of a tensor that went through a collective until the GPU had done it (recordStream);
+# since 2.8 blocking collectives run on the current stream. DeepSpeed of that summer stands for the PyTorch beside it.
+_NO_RECORDED_STREAMS_SINCE = (0, 17, 3)
+
 # cuBLAS and cuBLASLt workspaces inside torch's allocator: 2 x 32 MiB from Hopper on, 2 x 8.1 MiB before
 # (torch CUDABlas.cpp; the H200 runs show 64 MiB).
 HOPPER_WORKSPACE = 64 * MIB
@@ -51,6 +55,7 @@ class Setup:
     old_gradient_clearing: bool
     adam_at_start: bool
     bucket_in_last_stage_only: bool
+    records_streams: bool
 
     @property
     def deepspeed(self) -> bool:
@@ -107,5 +112,6 @@ def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions,
         old_gradient_clearing=not deepspeed_at_least(trainer, *_CLEARS_GRADIENTS_SINCE),
         adam_at_start=not deepspeed_at_least(trainer, *_ADAM_IN_FIRST_STEP_SINCE),
         bucket_in_last_stage_only=not deepspeed_at_least(trainer, *_HOOKS_IN_PIPELINE_SINCE),
+        records_streams=not deepspeed_at_least(trainer, *_NO_RECORDED_STREAMS_SINCE),
         workspace=(HOPPER_WORKSPACE if hopper else OLDER_WORKSPACE),
     )

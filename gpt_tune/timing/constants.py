@@ -22,6 +22,9 @@ DEFAULTS: Mapping[str, float] = {
     "gemm_fraction": 0.88,
     # B200 meets its power limit in any long run of products.
     "blackwell.gemm_fraction": 0.66,
+    # A100 keeps its clock, and the waste in the last wave is counted apart (wave_tail): chosen on BigScience's,
+    # Megatron-LM's, LLM Foundry's and InternEvo's runs, each predicted blindly.
+    "ampere.gemm_fraction": 0.96,
     # Time a matrix product takes beside its FLOPs: ramp, tail and wave quantisation, microseconds.
     "gemm_fixed_us": 10.0,
     # Filling and draining a tile costs as much as this many more elements of a product's inner dimension
@@ -70,7 +73,7 @@ DEFAULTS: Mapping[str, float] = {
     "intra_fraction": 0.75,
     # Bus bandwidth of a pair of GPUs over that of all GPUs of the node (NCCL channels, link topology).
     "intra_pair": 1.0,
-    # Fixed time of one collective or send inside a node, microseconds.
+    # Fixed time of one collective of a pair of GPUs, or of one send, inside a node, microseconds.
     "intra_us": 20.0,
     # Bus bandwidth between nodes as a fraction of the NICs' wire rate (EFAv4 0.75-0.85).
     "inter_fraction": 0.75,

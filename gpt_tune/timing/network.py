@@ -16,6 +16,12 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+# Share of a pair's fixed time that does not grow with the ring: 8.4 us to start and 3.4 us for each of its two
+# hops (NCCL's own model, src/graph/tuning.cc: base and NVLink hop latency of a ring, simple protocol).
+RING_START = 8.4 / (8.4 + 2 * 3.4)
+LARGEST_RING = 8.0
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """What groups of ranks communicate over.
@@ -42,13 +48,22 @@ def group(size: Ints, stride: Ints, domain: int, constants: Constants) -> Link:
     inside = constants.intra_rate * _part_of_node(local, domain, constants.intra_pair)
     across = local * constants.inter_rate
     hops = constants.inter_latency * (1.0 + np.log2(ranks / local))
-    latency = np.where(crosses, hops, 0.0) + np.where(local > 1, constants.intra_latency, 0.0)
+    latency = np.where(crosses, hops, 0.0) + np.where(local > 1, constants.intra_latency * _steps(local), 0.0)
     return Link(
         ranks=ranks,
         local=local,
         ring_rate=np.where(crosses, np.where(local > 1, np.minimum(across, inside), across), inside),
         latency=np.where(ranks > 1, latency, 0.0),
     )
+
+
+def _steps(local: Floats) -> Floats:
+    """Fixed time of a ring of `local` GPUs over that of a pair: a start, and a hop for each further GPU.
+
+    A node's switch (eight GPUs, or the multicast of larger domains) bounds the ring.
+    """
+    result: Floats = RING_START + (1.0 - RING_START) * (np.minimum(local, LARGEST_RING) - 1.0)
+    return result
 
 
 def _part_of_node(local: Floats, domain: int, pair: float) -> Floats:

@@ -74,19 +74,19 @@ def pieces(task: Task) -> Pieces:
 
 
 def exposed(*passes: Pass) -> Cost:
-    """GPU work with communication runs beside the host that issues it; the longer one decides.
+    """GPU work with communication runs beside the host that issues it; in each pass the longer one decides.
 
     Both come in bursts (matrix products let the host run ahead, pointwise chains let it fall behind), so
-    the total is a smooth maximum: the cubic norm, a quarter above either when they are equal.
+    the total is a smooth maximum: the cubic norm, a quarter above either when they are equal. Forward and
+    backward count apart: a host that fell behind in forward is not repaid by the time it has in backward.
     """
-    busy = add([p.gpu + p.tensor + p.context + p.expert for p in passes])
-    host = add([p.host for p in passes])
+    busy = [p.gpu + p.tensor + p.context + p.expert for p in passes]
     return Cost(
         compute=add([p.gpu for p in passes]),
         tensor=add([p.tensor for p in passes]),
         context=add([p.context for p in passes]),
         expert=add([p.expert for p in passes]),
-        other=np.cbrt(busy * busy * busy + host * host * host) - busy,
+        other=add([np.cbrt(b * b * b + p.host * p.host * p.host) - b for b, p in zip(busy, passes)]),
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from gpt_tune import calibration, memory
 from gpt_tune.calibration import Calibration
 from gpt_tune.hardware.parts import Node
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Fusions, Trainer
-from gpt_tune.memory.fit import fit_cluster
+from gpt_tune.memory.fit import error_of, fit_cluster
 from gpt_tune.memory.types import MemoryEstimate
+from gpt_tune.memory.uncertainty import ERROR, surprise_of
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.workflows.runs_csv import Run
 
@@ -22,6 +25,15 @@ _CONSTANT = "cluster_gib"
 Key = tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Device memory of a run beside its prediction, GiB; surprise: what the allocator may reserve on top."""
+
+    measured: float
+    predicted: float
+    surprise: float
+
+
 def estimates(targets: Sequence[Run], known: Sequence[Run] | None, group: str) -> list[MemoryEstimate]:
     """Memory of each run of a group: with the shipped constants, or (`known` given) with the additive constant
     fitted to the device memory of known runs of the same precision and other layouts."""
@@ -30,17 +42,53 @@ def estimates(targets: Sequence[Run], known: Sequence[Run] | None, group: str) -
     figures = [run for run in known if run.memory_gib and run.memory_kind == "device"]
     bare = _predict(figures, lambda node: _without_constant(calibration.load(node, group)))
     offered = [
-        (r.layout.precision, layout_key(r), r.memory_gib or 0.0, e.device_gib) for r, e in zip(figures, bare)
+        (r.layout.precision, layout_key(r), Figure(r.memory_gib or 0.0, e.device_gib, surprise_of(e)))
+        for r, e in zip(figures, bare)
     ]
     found: dict[int, MemoryEstimate] = {}
     for run in targets:
         others = [
-            (measured, predicted)
-            for precision, key, measured, predicted in offered
+            figure
+            for precision, key, figure in offered
             if precision == run.layout.precision and key != layout_key(run)
         ]
         found[id(run)] = _one(run, others, group)
     return [found[id(run)] for run in targets]
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """What memory runs of one cluster teach. relative_errors: of each run, predicted from the other layouts."""
+
+    cluster_gib: float
+    spread: float
+    relative_errors: tuple[float, ...]
+
+
+def fit_group(runs: Sequence[Run], with_constant: bool) -> Blind:
+    """The additive constant of a cluster and the spread of its runs, each judged by the runs of other layouts."""
+    bare = _predict(runs, lambda node: Calibration())
+    found = [Figure(r.memory_gib or 0.0, predicted_of(r, e), surprise_of(e)) for r, e in zip(runs, bare)]
+    keys = [layout_key(run) for run in runs]
+    residuals = np.array([x.measured - x.predicted for x in found])
+    shifts = np.zeros(len(found))
+    if with_constant:
+        for i, key in enumerate(keys):
+            others = [j for j, k in enumerate(keys) if k != key]
+            shifts[i] = np.median(residuals[others]) if others else 0.0
+    measured = np.array([x.measured for x in found])
+    predicted = np.array([x.predicted for x in found]) + shifts
+    return Blind(
+        cluster_gib=float(np.median(residuals)) if with_constant else 0.0,
+        spread=error_of(measured, predicted, np.array([x.surprise for x in found])),
+        relative_errors=tuple(np.abs(predicted / measured - 1.0).tolist()),
+    )
+
+
+def predicted_of(run: Run, estimate: MemoryEstimate) -> float:
+    """The figure of the kind the run states; unknown kinds are compared with device."""
+    figures = {"allocated": estimate.allocated_gib, "reserved": estimate.reserved_gib}
+    return figures.get(run.memory_kind, estimate.device_gib)
 
 
 def layout_key(run: Run) -> Key:
@@ -61,13 +109,19 @@ def layout_key(run: Run) -> Key:
     )
 
 
-def _one(run: Run, others: Sequence[tuple[float, float]], group: str) -> MemoryEstimate:
+def _one(run: Run, others: Sequence[Figure], group: str) -> MemoryEstimate:
     constants = calibration.load(run.node, group)
     if len(others) >= FEWEST_FIGURES:
-        fitted = fit_cluster([m for m, _ in others], [p for _, p in others])
+        fitted = fit_cluster(
+            [x.measured for x in others], [x.predicted for x in others], [x.surprise for x in others]
+        )
         constants = replace(
             constants,
-            memory={**constants.memory, _CONSTANT: fitted.cluster_gib},
+            memory={
+                **_without_constant(constants).memory,
+                _CONSTANT: fitted.cluster_gib,
+                ERROR: fitted.error,
+            },
             memory_error=fitted.error,
             memory_rows=fitted.rows,
         )
@@ -75,7 +129,7 @@ def _one(run: Run, others: Sequence[tuple[float, float]], group: str) -> MemoryE
 
 
 def _without_constant(constants: Calibration) -> Calibration:
-    kept = {k: v for k, v in constants.memory.items() if not k.endswith(_CONSTANT)}
+    kept = {k: v for k, v in constants.memory.items() if k.rpartition(".")[2] not in (_CONSTANT, ERROR)}
     return replace(constants, memory=kept)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from gpt_tune.calibration.constants import Calibration
+from gpt_tune.calibration import Calibration
 from gpt_tune.errors import UserError
 from gpt_tune.memory.constants import CONSTANTS, value
-from gpt_tune.memory.fit import fit_cluster
+from gpt_tune.memory.fit import FEW_RUNS, error_of, fit_cluster
+from gpt_tune.memory.uncertainty import DEFAULT_ERROR, SMALLEST_ERROR, interval, spread
 
 
 def test_the_constant_is_the_median_and_an_outlier_does_not_move_it() -> None:
@@ -19,8 +21,38 @@ def test_the_constant_is_the_median_and_an_outlier_does_not_move_it() -> None:
 
 
 def test_perfect_predictions_leave_no_error() -> None:
-    fit = fit_cluster([11.0, 21.0], [10.0, 20.0])
+    predicted = [10.0 + i for i in range(FEW_RUNS)]
+    fit = fit_cluster([p + 1.0 for p in predicted], predicted)
     assert fit.error == pytest.approx(0.0, abs=1e-12)
+
+
+def test_few_runs_promise_no_more_than_none() -> None:
+    assert fit_cluster([11.0, 21.0], [10.0, 20.0]).error == DEFAULT_ERROR
+
+
+def test_nine_runs_in_ten_lie_in_the_interval_of_the_fitted_error() -> None:
+    random = np.random.default_rng(3)
+    predicted = np.full(200, 40.0)
+    measured = predicted * np.exp(random.normal(0.0, 0.04, 200))
+    error = error_of(measured, predicted, np.zeros(200))
+    low, high = interval(predicted, np.zeros(200), Calibration(memory={"error": error}))
+    assert np.mean((low <= measured) & (measured <= high)) == pytest.approx(0.9, abs=0.01)
+    assert error == pytest.approx(0.04, rel=0.15)
+
+
+def test_what_the_allocator_may_add_is_no_error() -> None:
+    predicted = np.full(20, 40.0)
+    measured = np.where(np.arange(20) % 2 == 0, 40.0, 45.0)
+    assert error_of(measured, predicted, np.full(20, 5.0)) == 0.0
+    assert error_of(measured, predicted, np.zeros(20)) > 0.05
+
+
+def test_an_error_measured_with_one_trainer_is_not_anothers() -> None:
+    known = Calibration(memory={"megatron-deepspeed.error": 0.03}, memory_error=0.03)
+    assert spread(known, "megatron-deepspeed") == 0.03
+    assert spread(known, "megatron-lm") == DEFAULT_ERROR
+    assert spread(Calibration(memory_error=0.03), "megatron-lm") == 0.03
+    assert spread(Calibration(memory={"error": 0.001}), "fsdp") == SMALLEST_ERROR
 
 
 def test_a_large_negative_constant_still_has_an_error() -> None:

@@ -16,6 +16,8 @@ from gpt_tune.calibration.constants import Calibration
 from gpt_tune.errors import UserError
 from gpt_tune.layouts.layout import Fusions, Layout, Recompute, Trainer
 from gpt_tune.memory.types import PEAK_PHASES, MemoryEstimate, StageMemory
+from gpt_tune.memory.uncertainty import surprise_of
+from gpt_tune.models import parameters
 from gpt_tune.models.shape import ModelShape
 from tests.memory import support
 
@@ -275,3 +277,37 @@ def test_a_trainer_specific_constant_wins() -> None:
 def test_a_sequence_without_tokens_is_refused(seq: int) -> None:
     with pytest.raises(UserError, match="sequence length"):
         _estimate({}, seq=seq)
+
+
+def test_old_pytorch_holds_all_reduced_tensors_which_grow_with_the_micro_batch() -> None:
+    old, new = Trainer(deepspeed="0.17.2"), Trainer(deepspeed="0.17.3")
+
+    def extra(tensor: int, size: int) -> float:
+        changes = {"tensor_parallel": tensor, "micro_batch_size": size}
+        return _estimate(changes, trainer=old).reserved_gib - _estimate(changes, trainer=new).reserved_gib
+
+    # 16 copies of tokens x hidden in 16 bits, whatever tensor parallelism divides; none without all-reduces.
+    copy = 2 * 2048 * support.gpt().hidden / 2**30
+    assert extra(2, 1) == pytest.approx(16 * copy)
+    assert extra(2, 4) == pytest.approx(4 * extra(2, 1))
+    assert extra(1, 4) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "has"),
+    [
+        ({"zero_stage": 1}, True),
+        ({"zero_stage": 1, "gradient_accumulation_steps": 4}, True),
+        ({"zero_stage": 0}, True),
+        # Gradients added up in fp32 need no fp32 copy.
+        ({"zero_stage": 0, "dtype": "fp32"}, False),
+        ({"zero_stage": 0, "precision": "fp16"}, False),
+        ({"zero_stage": 3}, False),
+    ],
+)
+def test_the_upper_bound_allows_a_second_block_of_fp32_gradients(changes: dict[str, Any], has: bool) -> None:
+    trainer = Trainer(gradient_accumulation_dtype=changes.get("dtype", "bf16"))
+    surprise = surprise_of(_estimate({k: v for k, v in changes.items() if k != "dtype"}, trainer=trainer))
+    share = parameters.total(support.gpt()) * 4 / 2**30
+    assert (surprise > 0.5 * share) is has
+    assert surprise < 1.1 * share

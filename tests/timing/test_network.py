@@ -22,8 +22,8 @@ def constants() -> Constants:
     )
 
 
-def group(size: int, stride: int, constants: Constants) -> network.Link:
-    return network.group(np.array([size]), np.array([stride]), 8, constants)
+def group(size: int, stride: int, constants: Constants, domain: int = 8) -> network.Link:
+    return network.group(np.array([size]), np.array([stride]), domain, constants)
 
 
 GIB = np.array([1e9])
@@ -68,10 +68,20 @@ def test_one_rank_costs_nothing() -> None:
 
 def test_small_messages_are_bound_by_latency() -> None:
     plain = resolve(node(), Trainer(), None)
-    inside, across = group(8, 1, plain), group(16, 1, plain)
+    pair, inside, across = group(2, 1, plain), group(8, 1, plain), group(16, 1, plain)
     tiny = np.array([8.0])
-    assert network.all_reduce(inside, tiny)[0] == pytest.approx(plain.intra_latency, rel=0.01)
-    assert network.all_reduce(across, tiny)[0] > plain.intra_latency + plain.inter_latency
+    assert network.all_reduce(pair, tiny)[0] == pytest.approx(plain.intra_latency, rel=0.01)
+    assert network.all_reduce(across, tiny)[0] > network.all_reduce(inside, tiny)[0] + plain.inter_latency
+
+
+def test_a_longer_ring_starts_later_up_to_the_switch() -> None:
+    plain = resolve(node(), Trainer(), None)
+    tiny = np.array([8.0])
+    times = [float(network.all_reduce(group(n, 1, plain, 72), tiny)[0]) for n in (2, 4, 8, 16, 72)]
+    assert times[0] < times[1] < times[2]
+    assert times[2:] == pytest.approx([times[2]] * 3, rel=0.01)
+    # A start of 8.4 us and two hops of 3.4 us for a pair; 14 hops for eight.
+    assert times[2] / times[0] == pytest.approx((8.4 + 14 * 3.4) / (8.4 + 2 * 3.4), rel=0.01)
 
 
 def test_pairs_may_be_slower_than_the_whole_node(constants: Constants) -> None:

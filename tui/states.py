@@ -36,11 +36,16 @@ def seconds_since(stamp: str | None, now: datetime | None = None) -> float | Non
     return ((now or datetime.now(timezone.utc)) - then).total_seconds()
 
 
+_LONG_AGO = 60 * 24 * 3600.0  # a date says more than a number of days from here on
+
+
 def ago(stamp: str | None) -> str:
-    """`5 min 10 s ago`, or an empty text."""
+    """`5 min ago`, the date where that is long past, or an empty text."""
     seconds = seconds_since(stamp)
-    if seconds is None:
+    if stamp is None or seconds is None:
         return ""
+    if seconds > _LONG_AGO:
+        return stamp[:10]
     return "now" if seconds < 2 else f"{_coarse(seconds)} ago"
 
 

@@ -210,7 +210,7 @@ async def test_planning_only_writes_the_files_instead_of_submitting(
         await driver.see("Written.")
         script = (tmp_path / "out" / "job.sbatch").read_text()
         assert f"--chdir={tmp_path}/out\n" in script
-        await driver.press("w")
+        await driver.press("enter")
         await driver.see("which folder")
         await driver.press("ctrl+a", "ctrl+k")
         await driver.type("out")

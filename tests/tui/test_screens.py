@@ -64,12 +64,6 @@ async def failed(driver: Driver) -> None:
     await charted(driver)
 
 
-async def runs(driver: Driver) -> None:
-    driver.app.open("runs")
-    await driver.see("1 live")
-    await driver.see("1 scheduler call")
-
-
 async def keys(driver: Driver) -> None:
     await plan(driver)
     await driver.press("question_mark")
@@ -86,7 +80,6 @@ SHOTS: list[tuple[str, Callable[[Driver], Awaitable[None]], tuple[int, int], str
     ("monitor-120-dark", monitor, (120, 36), "dark"),
     ("monitor-80-mono", monitor, (80, 24), "mono"),
     ("failed-80-dark", failed, (80, 24), "dark"),
-    ("runs-80-dark", runs, (80, 24), "dark"),
     ("help-80-dark", keys, (80, 24), "dark"),
 ]
 

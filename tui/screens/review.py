@@ -86,6 +86,10 @@ class ReviewStep(StepPage):
             self._refusal = None
             self._write()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where nothing can be submitted Enter writes the files: one key for it is enough."""
+        return not (action in ("write_out", "dry_run") and self.tune.has_draft and self.tune.draft.plan_only)
+
     # --- what is shown
 
     def _write(self) -> None:

@@ -75,7 +75,9 @@ class StepPage(Tasks, Page):
             self.tune.next_step(self.step)
 
     def action_save_profile(self) -> None:
-        self.tune.ask_profile_name()
+        from tui.screens.save_profile import ask_profile_name
+
+        ask_profile_name(self.tune, self.tune.draft)
 
 
 def error_lines(error: UserError | None) -> list[Line]:

@@ -75,5 +75,6 @@ class Lines(Painted, ScrollView, can_focus=False):
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
+        self._rewrap(width)  # a scroll bar that has just appeared takes a cell, and nothing announces that
         row = y + round(self.scroll_offset.y)
         return self.paint(self._rows[row] if row < len(self._rows) else [], width)

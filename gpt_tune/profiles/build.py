@@ -74,6 +74,7 @@ _AT_LEAST: dict[str, float] = {
     "training.log_interval": 1, "training.checkpoint_interval": 1, "training.eval_interval": 1,
     "training.eval_iterations": 0, "smoke.seconds": 1, "smoke.steps": 1, "smoke.layers": 1, "smoke.hidden": 1,
     "smoke.heads": 1, "smoke.seq_length": 2, "smoke.micro_batch_size": 1, "preflight.seconds": 10,
+    "acs.micro_batch_size": 1,
 }  # fmt: skip
 _BELOW: dict[str, float] = {
     "training.adam_beta1": 1, "training.adam_beta2": 1, "training.dropout": 1
@@ -90,6 +91,7 @@ _AT_MOST: dict[str, int] = {
     "finetune.micro_batch_size": 65_536, "finetune.gradient_accumulation_steps": 10**6, "finetune.steps": 10**9,
     "finetune.log_interval": 10**9, "finetune.checkpoint_interval": 10**9, "finetune.checkpoints_kept": 10**6,
     "finetune.eval_interval": 10**9, "finetune.patience": 10**6, "finetune.seed": 2**32 - 1,
+    "acs.micro_batch_size": 65_536,
     "preflight.seconds": 300,
 }  # fmt: skip
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpt_tune.profiles.acs import Acs
+
 SCHEMA = 1
 
 
@@ -224,5 +226,6 @@ class Profile:
     smoke: Smoke = field(default_factory=Smoke)
     custom: Custom = field(default_factory=Custom)
     finetune: Finetune = field(default_factory=Finetune)
+    acs: Acs = field(default_factory=Acs)
     preflight: Preflight = field(default_factory=Preflight)
     site: Site = field(default_factory=Site)  # what this profile overrides of the cluster's site

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt_tune.errors import unknown_name
+from gpt_tune.recipes.acs import AcsRecipe
 from gpt_tune.recipes.base import JobSpec, Recipe, Rendered
 from gpt_tune.recipes.custom import CustomRecipe
 from gpt_tune.recipes.llama2 import Llama2FinetuneRecipe
@@ -17,6 +18,7 @@ _ALL: tuple[Recipe, ...] = (
     MegatronDeepSpeedRecipe(),
     Llama2FinetuneRecipe(),
     QloraRecipe(),
+    AcsRecipe(),
     SmokeRecipe(),
     CustomRecipe(),
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tui.widgets.chart_data import Curve, Figure, Mark
 
 if TYPE_CHECKING:
-    from gpt_tune.logs.columns import Floats
+    from gpt_tune.workflows.series import Drawn
     from gpt_tune.workflows.watch import Prediction, Watch, WatchUpdate
 
 # (the engine's figure, title, unit). Step time is drawn in seconds when steps take that long.
@@ -53,9 +53,9 @@ def figures(
     names: Sequence[str],
     axis: str,
     waiting: str,
-    others: Sequence[Any] = (),
+    others: Sequence[Drawn] = (),
 ) -> dict[str, Figure]:
-    """These figures at full length. others: parsed logs of other runs, with their names."""
+    """These figures at full length. others: runs to draw beside this one."""
     marks = _marks(watch, axis)
     long = (update.summary.median_step_time_ms or 0.0) >= LONG_STEP_MS
     made: dict[str, Figure] = {}
@@ -124,11 +124,11 @@ def _memory(watch: Watch, update: WatchUpdate, title: str, unit: str, waiting: s
 
 
 def _marks(watch: Watch, axis: str) -> tuple[Mark, ...]:
-    found = getattr(watch, "marks", None)
-    return tuple(Mark(m.x, m.kind, m.text) for m in found(axis)) if found is not None else ()
+    return tuple(Mark(m.x, m.kind, m.text) for m in watch.marks(axis))
 
 
-def _curve(other: Any, name: str, axis: str, scale: float) -> Curve:
-    x: Floats
-    x, y = other.series(name, axis)
-    return Curve(other.name, x, y * scale)
+def _curve(other: Drawn, name: str, axis: str, scale: float) -> Curve:
+    from gpt_tune.workflows.series import compare
+
+    (found,) = compare([other], name, axis)
+    return Curve(found.name, found.x, found.y * scale)

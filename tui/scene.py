@@ -21,6 +21,7 @@ from tui.widgets.paint import Line, Span
 from tui.widgets.words import clock, plural, three
 
 if TYPE_CHECKING:
+    from gpt_tune.diagnosis.types import Finding
     from gpt_tune.workflows.watch import Watch, WatchUpdate
 
 
@@ -59,10 +60,14 @@ def scene_of(watch: Watch, update: WatchUpdate, record: Any, reason: str) -> Sce
         state=update.state,
         ended=update.ended or update.state in ENDED,
         all_steps=update.pace.iteration is not None and update.pace.iteration == update.pace.total_iterations,
-        cured=update.diagnosis.root_cause is not None and bool(update.diagnosis.root_cause.changes),
+        cured=update.diagnosis.root_cause is not None and _curable(update.diagnosis.root_cause),
         excerpt=cause.excerpt if cause is not None else "",
         finding=cause.text if cause is not None else "",
     )
+
+
+def _curable(root: Finding) -> bool:
+    return bool(root.changes) or root.action is not None
 
 
 def _job(update: WatchUpdate, record: Any) -> list[Span]:
@@ -131,7 +136,7 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
         parts.append(("tokens/s", f"{last.tokens_per_second_per_gpu:,.0f}"))
     risk = risk_of(watch.parser.events, pace.iteration, pace.recent_step_time_ms, pace.gpus)
     if risk is not None and (risk.checkpoint is not None or update.state == "RUNNING"):
-        parts.append(("saved", risk.words))
+        parts.append(("at risk", risk.words))
     if pace.gpu_hours is not None and gpus:
         total = f" of {pace.gpu_hours_total:,.1f}" if pace.gpu_hours_total else ""
         parts.append(("GPU-hours", f"{pace.gpu_hours:,.1f}{total}"))

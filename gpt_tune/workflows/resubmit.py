@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from gpt_tune.diagnosis.types import Finding
 from gpt_tune.errors import UserError
-from gpt_tune.layouts.choices import CHOICES, check_fixed
 from gpt_tune.ledger import RunRecord
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.workflows.cures import Change, changes_of, settings_of
 from gpt_tune.workflows.exclude import Exclusion, offers
 from gpt_tune.workflows.findings import diagnosis_of
+from gpt_tune.workflows.flat_layout import flat_layout
 from gpt_tune.workflows.records import profile_of
+
+__all__ = ["Cure", "Resubmission", "again", "cure", "fix_of", "flat_layout"]
 
 _LAYOUT_RESTS_ON = (
     "layout.", "model.", "resources.", "recipe", "training.precision", "training.global_batch_size", "trainer.deepspeed"
@@ -39,7 +41,7 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
     """
     profile = profile_of(record)
     layout = dict((record.plan or {}).get("layout") or {})
-    fix, exclusions = _cure_of(record) if with_fix else ({}, ())
+    fix, exclusions = _cure_of(record)[:2] if with_fix else ({}, ())
     changes = [*(f"{key}={value}" for key, value in fix.items()), *more]
     # A change of what the layout rests on may contradict the old layout: the planner finds a new one.
     kept = {} if any(c.startswith(_LAYOUT_RESTS_ON) for c in changes) else flat_layout(layout)
@@ -50,10 +52,28 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
 
 def fix_of(record: RunRecord) -> dict[str, str]:
     """The settings that cure a run's root cause, by what its log says."""
-    return _cure_of(record)[0]
+    return dict(_cure_of(record)[0])
 
 
-def _cure_of(record: RunRecord) -> tuple[dict[str, str], tuple[Exclusion, ...]]:
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """What a run's fix would change, to be looked at before anything is made. new_layout: the planner chooses one."""
+
+    root: Finding
+    changes: tuple[Change, ...]
+    exclusions: tuple[Exclusion, ...] = ()
+    new_layout: bool = False
+
+
+def cure(record: RunRecord) -> Cure:
+    """The cure of a run's root cause. UserError when nothing is wrong, or nothing is known that helps."""
+    settings, exclusions, root = _cure_of(record)
+    planned = bool(record.plan) and any(key.startswith(_LAYOUT_RESTS_ON) for key in settings)
+    fixed = any(key.startswith("layout.fixed.") for key in settings)
+    return Cure(root, changes_of(record, settings), exclusions, planned and not fixed)
+
+
+def _cure_of(record: RunRecord) -> tuple[dict[str, str], tuple[Exclusion, ...], Finding]:
     """Settings that cure a run's root cause, and broken nodes that they leave out."""
     result = diagnosis_of(record)
     root = result.root_cause
@@ -66,19 +86,8 @@ def _cure_of(record: RunRecord) -> tuple[dict[str, str], tuple[Exclusion, ...]]:
     if broken and not root.changes:
         already = profile_of(record).site.exclude_nodes
         nodes = dict.fromkeys([*already, *(e.node for e in broken)])
-        return {"site.exclude_nodes": ",".join(nodes)}, broken
-    if not root.changes:
+        return {"site.exclude_nodes": ",".join(nodes)}, broken, root
+    settings = settings_of(record, root)
+    if not settings:
         raise UserError(f"{root.text} No setting cures that.", root.fix)
-    return {str(k): str(v) for k, v in root.changes.items()}, ()
-
-
-def flat_layout(layout: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A layout's JSON as fixed keys: dotted, without nulls, without batch and precision (the training step's own)."""
-    flat: dict[str, Any] = {}
-    for key, value in layout.items():
-        dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            flat.update(flat_layout(value, f"{dotted}."))
-        elif value is not None and dotted in CHOICES and dotted not in ("global_batch_size", "precision"):
-            flat[dotted] = value
-    return check_fixed(flat) if not prefix else flat
+    return settings, (), root

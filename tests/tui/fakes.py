@@ -79,6 +79,7 @@ class FakeWatch:
         self.older: list[LogLine] = []
         self.happened: list[Any] = []
         self.judged: list[Any] = []
+        self.node_rows: list[Any] = []
         self.closed = False
 
     def push(self, update: WatchUpdate) -> None:
@@ -106,6 +107,9 @@ class FakeWatch:
 
     def marks(self, axis: str) -> list[Any]:
         return self.happened
+
+    def nodes(self, names: Sequence[str] = (), samples: Any = None) -> list[Any]:
+        return self.node_rows
 
     def set_judgements(self, judgements: Any) -> None:
         self.judged.append(judgements)

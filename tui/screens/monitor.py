@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,8 +17,9 @@ from gpt_tune.errors import UserError
 from tui.poller import newest
 from tui.scene import first_scene
 from tui.screens.base import Page, trail
-from tui.screens.monitor_charts import NAMES, ChartKeys, empty_charts
-from tui.screens.monitor_follow import Following, ShotTaken
+from tui.screens.monitor_charts import NAMES, empty_charts
+from tui.screens.monitor_compare import CompareKeys
+from tui.screens.monitor_follow import Following, Shot, ShotTaken
 from tui.screens.monitor_log import LogKeys
 from tui.tasks import Tasks
 from tui.widgets.lines import Lines
@@ -40,7 +41,7 @@ class FollowFailed(Message):
     error: UserError
 
 
-class Monitor(Tasks, LogKeys, ChartKeys, Page):
+class Monitor(Tasks, LogKeys, CompareKeys, Page):
     """Reads the run's files through the engine's Watch in one thread; shows what comes back."""
 
     CSS_PATH = "../styles/monitor.tcss"
@@ -67,6 +68,7 @@ class Monitor(Tasks, LogKeys, ChartKeys, Page):
         self.scene = first_scene(record)
         self.newest: WatchUpdate | None = None
         self.following: Following | None = None
+        self.listeners: list[Callable[[Shot], None]] = []  # screens above this one
         self._saw_last_step = False
 
     def path(self) -> Line:
@@ -132,6 +134,8 @@ class Monitor(Tasks, LogKeys, ChartKeys, Page):
                 self.show_older(shot.older)
             self.show_figures(shot.charts)
             self.show_scene()
+            for listener in self.listeners:
+                listener(shot)
 
     def on_follow_failed(self, event: FollowFailed) -> None:
         event.stop()
@@ -207,7 +211,3 @@ class Monitor(Tasks, LogKeys, ChartKeys, Page):
     def action_save(self) -> None:
         """Save the run's choices as a profile."""
         self.tune.save_run(self.record)
-
-    def action_compare(self) -> None:
-        """Choose other runs to draw beside this one."""
-        self.notify("Not here yet.", markup=False)

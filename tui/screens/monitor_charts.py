@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NAMES = tuple(TITLES)
 MOST_OTHERS = 4  # runs beside this one
 TALL_ROWS = 44  # from here on there is room for two rows of charts
+LOW_ROWS = 15  # below this a chart would leave no room for the log
 
 
 class ChartKeys(Screen[None]):
@@ -40,7 +41,6 @@ class ChartKeys(Screen[None]):
         Binding("o", "logarithmic", "Log", show=False, tooltip="Linear or logarithmic values"),
         Binding("t", "axis", "Axis", show=False, tooltip="By step, by hours of training, or by tokens"),
         Binding("u", "smooth", "Smooth", show=False, tooltip="Draw a smoothed line over the values"),
-        Binding("p", "compare", "Compare", show=False, tooltip="Draw up to four other runs beside this one"),
         Binding("w", "panes", "Panes", tooltip="Charts and log, only charts, only the log"),
     ]
     FULL_WORDS: ClassVar[tuple[str, ...]] = ("figure(1)", "zoom(0.5)", "pan(-1)")
@@ -69,13 +69,14 @@ class ChartKeys(Screen[None]):
             count = 0
         else:
             count = 2 if width < 120 else 3
-            count *= 2 if height >= TALL_ROWS else 1
+            count *= 2 if height >= TALL_ROWS else 0 if height < LOW_ROWS else 1
         return tuple(NAMES[(self.first_figure + i) % len(NAMES)] for i in range(min(count, len(NAMES))))
 
     def arrange_charts(self) -> None:
         """Show the figures in view, and ask the thread for them."""
         names = self.chart_names()
         grid = self.query_one("#charts", Grid)
+        grid.display = bool(names)
         charts = {name: self.query_one(f"#chart-{name}", Chart) for name in NAMES}
         for name, chart in charts.items():
             chart.display = name in names

@@ -22,6 +22,8 @@ from tui.widgets.logstore import Entry, entry_of
 if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
     from gpt_tune.schedulers.base import JobStatus
+    from gpt_tune.workflows.nodes.rows import NodeRow
+    from gpt_tune.workflows.nodes.sampling import Sampling
     from gpt_tune.workflows.watch import LogLine, Watch, WatchUpdate
 
 POLL_SECONDS = 0.5  # files only; the scheduler is asked by the app's own poller
@@ -52,7 +54,8 @@ class Older:
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One poll: new log lines (judged by the filter of that text), the scene, and the charts that changed."""
+    """One poll: new log lines (judged by the filter of that text), the scene, and the charts that changed.
+    nodes: while the node view is on screen; sampler: why it has no samples."""
 
     lines: tuple[Entry, ...]
     filter: str
@@ -60,7 +63,8 @@ class Shot:
     charts: dict[str, Figure] = field(default_factory=dict)
     older: Older | None = None
     update: WatchUpdate | None = None
-    nodes: tuple[Any, ...] | None = None
+    nodes: tuple[NodeRow, ...] | None = None
+    sampler: str = ""
 
 
 @dataclass
@@ -122,6 +126,7 @@ class Following:
         self.record = record
         self.reason = ""
         self.asked = Asked(charts)
+        self.sampling: Sampling | None = None  # of the node view, once there is one
         self.watch = watch
         self._status_of = status_of
         self._judgements_of = judgements_of
@@ -181,7 +186,17 @@ class Following:
             charts,
             self._older() if asked.older != last.older else None,
             update,
+            *self._nodes(asked),
         )
+
+    def _nodes(self, asked: Asked) -> tuple[tuple[NodeRow, ...] | None, str]:
+        """Rows of the node view while it is on screen, and why there are no samples."""
+        if not asked.nodes:
+            return None, ""
+        samples = self.sampling.poll() if self.sampling is not None else {}
+        return tuple(
+            self.watch.nodes(samples=samples)
+        ), self.sampling.problem if self.sampling is not None else ""
 
     def _older(self) -> Older:
         lines: list[LogLine] = []

@@ -34,6 +34,7 @@ MARKS = {
     "checkpoint": ("C", "good"),
     "restart": ("R", "accent"),
     "warning": ("!", "warn"),
+    "error": ("E", "bad"),
 }
 
 

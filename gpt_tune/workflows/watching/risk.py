@@ -20,14 +20,13 @@ class Risk:
 
     @property
     def words(self) -> str:
-        """`checkpoint 400, 12 steps since then at risk (0.8 GPU-hours)`."""
-        cost = f" ({gpu_hours_words(self.gpu_hours)})" if self.gpu_hours and self.iterations else ""
+        """`12 steps since checkpoint 400 (0.8 GPU-hours)`."""
+        if self.checkpoint is not None and not self.iterations:
+            return f"nothing since checkpoint {self.checkpoint:,}"
+        cost = f" ({gpu_hours_words(self.gpu_hours)})" if self.gpu_hours else ""
         steps = f"{self.iterations:,} step{'' if self.iterations == 1 else 's'}"
-        if self.checkpoint is None:
-            return f"no checkpoint yet, {steps} at risk{cost}"
-        if not self.iterations:
-            return f"checkpoint {self.checkpoint:,}, nothing at risk"
-        return f"checkpoint {self.checkpoint:,}, {steps} since then at risk{cost}"
+        since = "no checkpoint yet" if self.checkpoint is None else f"since checkpoint {self.checkpoint:,}"
+        return f"{steps} {since}{cost}" if self.checkpoint is not None else f"{steps}{cost}, {since}"
 
 
 def risk_of(

@@ -12,6 +12,7 @@ from gpt_tune.diagnosis.types import Diagnosis, Finding, Status
 _BROUGHT_ABOUT: frozenset[str] = frozenset(
     {"network", "timeout", "remote", "signal", "cancelled", "exception"}
 )
+_WAITED: frozenset[str] = frozenset({"timeout", "network"})
 _ROLES_OF_CAUSES: frozenset[str] = frozenset({"first", "limit", "steps", "stall", "exception"})
 
 
@@ -66,11 +67,24 @@ def root_of(candidates: Sequence[Candidate]) -> Candidate | None:
         strong = [c for c in causes if c.finding.severity == severity and c.role != "exception"]
         if not strong:
             strong = [c for c in causes if c.finding.severity == severity]
+        else:
+            strong = _with_earlier_exceptions(strong, causes)
         # An echo that is an error outweighs a warning only when nothing else is there.
         if strong:
             return min(strong, key=_strength)
     echoes = [c for c in candidates if c.role == "echo" and c.finding.severity != "info"]
     return min(echoes, key=_strength, default=None)
+
+
+def _with_earlier_exceptions(
+    strong: Sequence[Candidate], causes: Sequence[Candidate]
+) -> Sequence[Candidate]:
+    """What only says that others waited gives way to an exception, of whatever kind, that a rank raised before."""
+    if any(c.tier not in _WAITED for c in strong):
+        return strong
+    first = min(c.order for c in strong)
+    raised = [c for c in causes if c.role == "exception" and c.order < first and c.finding.severity == "error"]
+    return raised or strong
 
 
 def _after_limit(candidate: Candidate, limit: Candidate | None) -> bool:

@@ -76,14 +76,14 @@ def root_of(candidates: Sequence[Candidate]) -> Candidate | None:
     return min(echoes, key=_strength, default=None)
 
 
-def _with_earlier_exceptions(
-    strong: Sequence[Candidate], causes: Sequence[Candidate]
-) -> Sequence[Candidate]:
+def _with_earlier_exceptions(strong: list[Candidate], causes: Sequence[Candidate]) -> list[Candidate]:
     """What only says that others waited gives way to an exception, of whatever kind, that a rank raised before."""
     if any(c.tier not in _WAITED for c in strong):
         return strong
     first = min(c.order for c in strong)
-    raised = [c for c in causes if c.role == "exception" and c.order < first and c.finding.severity == "error"]
+    raised = [
+        c for c in causes if c.role == "exception" and c.order < first and c.finding.severity == "error"
+    ]
     return raised or strong
 
 

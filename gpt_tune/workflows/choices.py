@@ -19,6 +19,7 @@ from gpt_tune.workflows import defaults, request
 from gpt_tune.workflows.answers import check, planning_alone, put
 from gpt_tune.workflows.draft import PLAN_ONLY, YOU, Draft, Field, Option, Problem, Step, Summary
 from gpt_tune.workflows.fields import SPECS, STEPS, Spec
+from gpt_tune.workflows.forecast import forecast
 from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
 from gpt_tune.workflows.options import options_of
@@ -27,8 +28,9 @@ from gpt_tune.workflows.resubmit import again, flat_layout
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
-    "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster", "plan_request", "planned",
-    "problems", "profile_of", "put", "save_site", "settings_of", "start", "steps", "summary",
+    "forecast", "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster",
+    "plan_request", "planned", "problems", "profile_of", "put", "save_site", "settings_of", "start", "steps",
+    "summary",
 ]  # fmt: skip
 
 
@@ -267,13 +269,36 @@ def plan_request(draft: Draft, top: int = 10) -> PlanRequest:
     return request.plan_request(draft.profile, draft.site, draft.cluster, top)
 
 
-def choose(draft: Draft, plan: Plan) -> Draft:
-    """The draft with a layout chosen. A layout that is not the planner's first is fixed, so that it is kept."""
+def choose(draft: Draft, plan: Plan, request: PlanRequest | None = None) -> Draft:
+    """The draft with a layout chosen. A layout that is not the planner's first is fixed, so that it is kept.
+
+    request: the question the plan answers, where numbers of it (GPUs, batch, sequence length) were turned too.
+    UserError when the draft's machine cannot take one of them.
+    """
+    if request is not None:
+        draft = _asked_differently(draft, request)
     if plan.rank == 1:
         return replace(draft, plan=plan)
     fixed = flat_layout(plan.layout.to_json())
+    if plan.layout.precision == "fp8":  # the training step's own precision cannot say it
+        fixed["precision"] = "fp8"
+    elif plan.layout.precision != draft.profile.training.precision:
+        draft = put(draft, "training.precision", plan.layout.precision)
     profile = replace(draft.profile, layout=LayoutChoice(fixed=fixed))
     return replace(draft, plan=plan, profile=profile, origins={**draft.origins, "layout.fixed": YOU})
+
+
+def _asked_differently(draft: Draft, request: PlanRequest) -> Draft:
+    """The draft with the numbers of a question answered as that question has them."""
+    before = plan_request(draft)
+    for key, old, new in (
+        ("resources.gpus", before.gpus, request.gpus),
+        ("training.global_batch_size", before.global_batch_size, request.global_batch_size),
+        ("model.seq_length", before.seq_length, request.seq_length),
+    ):
+        if old != new:
+            draft = put(draft, key, str(new))
+    return draft
 
 
 def profile_of(draft: Draft) -> Profile:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpt_tune.errors import UserError
+from gpt_tune.layouts.layout import Layout
 from gpt_tune.models import parameters
-from gpt_tune.planner.types import PlanRequest
+from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.words import count_words, percent_words, seconds_words
 from gpt_tune.workflows import defaults
 from gpt_tune.workflows.draft import Draft, Summary
+from gpt_tune.workflows.forecast import Forecast
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
+from gpt_tune.workflows.sure import short_words
 
 
-def summary(draft: Draft) -> Summary:
-    """The live summary beside every step; it never searches."""
+def summary(draft: Draft, forecast: Forecast | None = None) -> Summary:
+    """The live summary beside every step; it never searches.
+
+    forecast: the best layout for the choices so far, which stands in while none is chosen.
+    """
     parts = [("job", draft.recipe), ("where", _where(draft))]
     machine = defaults.machine(draft)
     if machine:
@@ -20,13 +28,14 @@ def summary(draft: Draft) -> Summary:
         plural = "" if machine.gpus == 1 else ("s" if unit == "GPU" else "es")
         nodes = f"{machine.nodes} node{'s' if machine.nodes > 1 else ''}"
         kind = f" of {machine.node.id}" if machine.node else ""
-        parts.append(("size", f"{machine.gpus} {unit}{plural} on {nodes}{kind}"))
+        size = f"{machine.gpus} {unit}{plural} on {nodes}{kind}"
+        parts.append(("size", size if machine.node or not draft.plan_only else "no GPU type chosen yet"))
     if draft.recipe == "smoke":
         parts.append(("trains", _smoke_words(draft)))
     elif draft.recipe != "custom":
         parts += _training_parts(draft)
     if needs_plan(draft.recipe):
-        parts += _plan_parts(draft)
+        parts += _plan_parts(draft, forecast)
     return Summary(tuple(parts))
 
 
@@ -69,30 +78,57 @@ def _training_parts(draft: Draft) -> list[tuple[str, str]]:
     return parts
 
 
-def _plan_parts(draft: Draft) -> list[tuple[str, str]]:
-    plan = draft.plan
-    if plan is None:
-        return [("plan", "not chosen yet")]
+def _plan_parts(draft: Draft, forecast: Forecast | None) -> list[tuple[str, str]]:
+    request = _request(draft)
+    if draft.plan is not None:
+        return _cost_parts(draft, draft.plan, request)
+    if request is None:
+        return []
+    if forecast is None or forecast.request != replace(request, top=forecast.request.top):
+        return [("layout", "looking for the best one…")]
+    if forecast.plan is None:
+        return [("layout", f"none fits: {forecast.trouble}" if forecast.trouble else "none fits")]
+    best = ("layout", f"best so far: {layout_letters(forecast.plan.layout)}")
+    return [*_cost_parts(draft, forecast.plan, request), best]
+
+
+def _cost_parts(draft: Draft, plan: Plan, request: PlanRequest | None) -> list[tuple[str, str]]:
+    """What a layout implies: step, memory, time, cost, pace, and how sure that is; what matters most first."""
     step, memory = plan.step, plan.memory
-    steps = iterations_of(draft.profile, _request(draft))
+    steps = iterations_of(draft.profile, request)
+    seconds = steps * step.seconds
+    hours = seconds * plan.layout.gpus / 3600
     limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib else ""
-    sure = f"{seconds_words(step.low)} to {seconds_words(step.high)} in 9 of 10 cases"
-    hours = gpu_hours(draft) or 0.0
+    ends = f"{seconds_words(step.low)} to {seconds_words(step.high)}"
+    speed = f"{step.model_tflops:.0f} model TFLOPS per GPU"
     parts = [
-        ("step", f"{seconds_words(step.seconds)} ({sure})"),
-        (
-            "speed",
-            f"{step.model_tflops:.0f} model TFLOPS per GPU"
-            + (f", MFU {percent_words(step.mfu)}" if step.mfu else ""),
-        ),
+        ("step", f"{seconds_words(step.seconds)}, {ends} in 9 of 10 cases"),
         ("memory", f"{memory.device_gib:.0f}{limit} GiB per GPU" + _risk(memory.oom_probability)),
-        ("takes", f"{seconds_words(steps * step.seconds)}, {hours:,.1f} GPU-hours"),
+        ("takes", f"{seconds_words(seconds)}, {hours:,.1f} GPU-hours"),
+        ("speed", speed + (f", MFU {percent_words(step.mfu)}" if step.mfu else "")),
     ]
+    if request is not None and step.seconds > 0:
+        day = request.global_batch_size * request.seq_length * 86_400 / step.seconds
+        parts.append(("pace", f"{count_words(day)} tokens a day"))
+        parts.append(("sure", short_words(request.node, request.cluster)))
     return parts
 
 
+def layout_letters(layout: Layout) -> str:
+    """A layout in a few characters: TP 8 PP 2 DP 4 ZeRO-1."""
+    return (
+        f"TP {layout.tensor_parallel} PP {layout.pipeline_parallel} DP {layout.data_parallel} "
+        f"ZeRO-{layout.zero_stage}"
+    )
+
+
 def _risk(probability: float | None) -> str:
-    return "" if probability is None else f", risk of running out {percent_words(probability)}"
+    """Said only where there is one to speak of."""
+    return (
+        ""
+        if probability is None or probability < 0.01
+        else f", {percent_words(probability)} risk of running out"
+    )
 
 
 def _request(draft: Draft) -> PlanRequest | None:

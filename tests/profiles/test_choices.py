@@ -238,7 +238,7 @@ def test_the_summary_is_cheap_and_says_what_it_implies() -> None:
     parts = dict(choices.summary(choices.put(dev(), "resources.gpus", "64")).parts)
     assert parts["size"] == "64 GPUs on 8 nodes of dgx-b200"
     assert parts["batch"] == "0.524M tokens (256 x 2048)"
-    assert "plan" in parts
+    assert "looking" in parts["layout"]
 
 
 def test_choosing_a_plan() -> None:

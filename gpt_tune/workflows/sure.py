@@ -1,0 +1,42 @@
+"""Owns saying how sure a prediction is: which measurements its constants come from, and how far off they were."""
+
+from __future__ import annotations
+
+from gpt_tune import calibration
+from gpt_tune.calibration.constants import Calibration
+from gpt_tune.hardware.parts import Node
+from gpt_tune.words import percent_words
+
+
+def sure_words(node: Node, cluster: str | None = None) -> str:
+    """How sure predictions for these nodes are, in one sentence."""
+    known = calibration.load(node, cluster)
+    if not known.timing and not known.memory:
+        return f"no measured run of {node.gpu.id}: times are a guess from its data sheet, memory is counted"
+    return f"calibrated on {_runs(known, node, cluster)}: {_errors(known)}"
+
+
+def short_words(node: Node, cluster: str | None = None) -> str:
+    """The same in a few words, for a summary."""
+    known = calibration.load(node, cluster)
+    if known.time_error is None:
+        return "rough: nothing measured here"
+    return f"times typically {percent_words(known.time_error)} off"
+
+
+def _runs(known: Calibration, node: Node, cluster: str | None) -> str:
+    if cluster and known.name == cluster:
+        return f"runs of {cluster} itself" + (f" ({known.fitted_at})" if known.fitted_at else "")
+    return f"other clusters' {node.gpu.id} runs" + (f" ({known.source})" if known.source else "")
+
+
+def _errors(known: Calibration) -> str:
+    """Typical errors, with how many runs they were measured on."""
+    said = []
+    if known.time_error is not None:
+        said.append(f"times typically {percent_words(known.time_error)} off ({known.time_rows} runs)")
+    if known.memory_error is not None:
+        said.append(f"memory {percent_words(known.memory_error)} ({known.memory_rows} runs)")
+    else:
+        said.append("memory counted, not measured there")
+    return ", ".join(said)

@@ -164,7 +164,7 @@ def _pods(work: Work) -> acs_manifest.Pods:
         command = [
             "python3", "-m", "torch.distributed.run", acs.script, *acs.arguments, "--deepspeed", config,
             "--per_device_train_batch_size", str(acs.micro_batch_size),
-            "--gradient_accumulation_steps", str(work.batch // (acs.micro_batch_size * spec.gpus)),
+            "--gradient_accumulation_steps", str(work.batch // (acs.micro_batch_size * script.ranks(spec))),
             "--max_steps", str(work.iterations), "--learning_rate", repr(float(work.training.learning_rate)),
             *(word for flag in trainer_flags(work.training) for word in flag),
             "--logging_steps", str(work.training.log_interval), "--output_dir", work.save_dir,
@@ -189,7 +189,7 @@ def _pods(work: Work) -> acs_manifest.Pods:
 def headline(work: Work) -> str:
     """What the job is, in one line."""
     spec, acs = work.spec, work.acs
-    where = f"{script.plural(spec.gpus, 'GPU')} of {script.plural(spec.nodes, 'node')}"
+    where = f"{script.plural(script.ranks(spec), 'GPU')} of {script.plural(spec.nodes, 'node')}"
     if not work.scripted:
         return f"ACS benchmark: ljperf {rendering.slug(acs.benchmark, 'model')} on {where}, CUDA {work.cuda}."
     switches = f"compile {'on' if acs.compile else 'off'}, recompute optimisation {'on' if acs.checkpoint_optimization else 'off'}"  # noqa: E501
@@ -213,6 +213,8 @@ def _prediction(work: Work) -> Prediction:
 
 def _warnings(work: Work) -> list[str]:
     found = []
+    if work.spec.gpus == 0:
+        found.append("No GPU was found here: the image starts, and its programs will want one.")
     if not work.docker_image:
         found.append(
             f"The tag of release {work.acs.release} is not known: docker.sh needs IMAGE, pytorchjob.yaml another image."

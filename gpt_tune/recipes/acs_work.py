@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gpt_tune.errors import UserError
 from gpt_tune.profiles.acs import Acs
 from gpt_tune.profiles.schema import Training
-from gpt_tune.recipes import acs_rules
+from gpt_tune.recipes import acs_rules, script
 from gpt_tune.recipes.acs_problems import read_config
 from gpt_tune.recipes.base import JobSpec
 
@@ -107,13 +107,13 @@ def _docker_image(acs: Acs) -> str:
 
 
 def _batch(spec: JobSpec) -> int:
-    micro = spec.profile.acs.micro_batch_size * spec.gpus
+    micro = spec.profile.acs.micro_batch_size * script.ranks(spec)
     batch = spec.profile.training.global_batch_size or micro
     if spec.profile.acs.work == "script" and batch % micro:
         near = f"{batch // micro * micro} or " if batch > micro else ""
         raise UserError(
             f"The global batch {batch} is not a multiple of micro batch {spec.profile.acs.micro_batch_size} x "
-            f"{spec.gpus} GPUs = {micro}.",
+            f"{script.ranks(spec)} GPUs = {micro}.",
             f"Use {near}{(batch // micro + 1) * micro}.",
         )
     return batch

@@ -13,7 +13,9 @@ from tui.cli.options import json_option, set_option
 from tui.cli.output import emit_json, say, show_table
 
 if TYPE_CHECKING:
+    from gpt_tune.profiles.schema import Profile
     from gpt_tune.workflows.sweep import Sweep
+    from gpt_tune.workflows.sweeping.comparing import Compared, SpeedUp
     from gpt_tune.workflows.sweeping.ranking import Row
 
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     "--vary", multiple=True, metavar="KEY=a,b,c", help="Values to try; repeated: every combination."
 )
 @click.option("--top", type=int, default=None, help="Try the planner's N best layouts.")
+@click.option(
+    "--ladder", metavar="NAME", default=None,
+    help="Try an ablation ladder, one more component a rung, and compare in order: acs, or a TOML file.",
+)  # fmt: skip
 @click.option("--steps", type=int, default=20, show_default=True, help="Steps of each run.")
 @click.option("--stop-losers", is_flag=True, help="End runs as soon as they are surely slower than the best.")
 @click.option(
@@ -39,8 +45,9 @@ if TYPE_CHECKING:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
 def command(
-    profile: str | None, vary: tuple[str, ...], top: int | None, steps: int, stop_losers: bool, at_once: int | None,
-    detach: bool, collect: str | None, cluster: str | None, changes: tuple[str, ...], yes: bool, as_json: bool,
+    profile: str | None, vary: tuple[str, ...], top: int | None, ladder: str | None, steps: int, stop_losers: bool,
+    at_once: int | None, detach: bool, collect: str | None, cluster: str | None, changes: tuple[str, ...], yes: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     from gpt_tune import jobs
     from gpt_tune.ledger import Ledger
@@ -54,7 +61,11 @@ def command(
     if profile is None:
         raise click.UsageError("Name a profile, or --collect a sweep.", click.get_current_context())
     settings = [*changes, *([f"cluster={cluster}"] if cluster else [])]
-    ready = sweeps.prepare(store.load_layered(profile, settings).profile, vary, top, steps, at_once)
+    chosen = store.load_layered(profile, settings).profile
+    if ladder is None:
+        ready = sweeps.prepare(chosen, vary, top, steps, at_once)
+    else:
+        ready = _ladder(chosen, ladder, steps, at_once, alone=not (vary or top is not None or stop_losers))
     sweeps.check(ready)  # before anything is asked
     _describe(ready)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
@@ -69,6 +80,17 @@ def command(
         )
     rows = sweeps.follow(ready, ledger, stop_losers=stop_losers, told=_Progress().tell)
     return _report(ready.sweep_id, rows, ready, as_json)
+
+
+def _ladder(profile: Profile, name: str, steps: int, at_once: int | None, *, alone: bool) -> Sweep:
+    from gpt_tune.workflows import ladder
+
+    if not alone:
+        raise click.UsageError(
+            "--ladder goes without --vary, --top and --stop-losers: every rung is compared with the others.",
+            click.get_current_context(),
+        )
+    return ladder.prepare(profile, name, steps, at_once)
 
 
 def _describe(sweep: Sweep) -> None:
@@ -105,14 +127,51 @@ def _report(
     """The table; exit code 1 when no task was measured."""
     from gpt_tune.workflows.sweep import sweep_json
 
+    climbed = _climbed(rows)
     if as_json:
-        emit_json(sweep_json(sweep_id, rows, sweep))
+        listed = None if climbed is None else [c.to_json() for c in climbed]
+        emit_json({**sweep_json(sweep_id, rows, sweep), "ladder": listed})
+    elif climbed is not None:
+        _show_ladder(climbed)
     else:
         show_table(
             ("#", "setting", "state", "steps", "step ms", "+-", "tok/s/GPU", "model TFLOPS", "predicted", "note"),
             [_cells(row) for row in rows], "0,3,4,5,6,7,8",
         )  # fmt: skip
     return EXIT_DONE if begun or any(r.rank for r in rows) else EXIT_FINDING
+
+
+def _climbed(rows: Sequence[Row]) -> list[Compared] | None:
+    """The rungs in order, when the sweep is a ladder."""
+    from gpt_tune.workflows import ladder
+    from gpt_tune.workflows.sweeping.comparing import compare
+
+    return compare(rows, ladder.KEY) if ladder.is_ladder([r.values for r in rows]) else None
+
+
+def _show_ladder(climbed: Sequence[Compared]) -> None:
+    rows = []
+    for one in climbed:
+        half = (
+            None
+            if one.row.high_ms is None or one.row.low_ms is None
+            else (one.row.high_ms - one.row.low_ms) / 2
+        )
+        note = one.row.problem or (one.previous.verdict if one.previous else "")
+        rows.append(
+            (one.rung, one.row.state, one.row.steps or None, _figure(one.row.step_time_ms), _figure(half),
+             _times(one.previous), _times(one.base), note)
+        )  # fmt: skip
+    headers = ("rung", "state", "steps", "step ms", "+-", "x one before", "x base", "note")
+    show_table(headers, rows, "2,3,4")
+    say("x: times faster, with its 95 % interval; `cannot tell` where that includes 1.")
+
+
+def _times(speed: SpeedUp | None) -> str | None:
+    if speed is None:
+        return None
+    between = "" if speed.low is None or speed.high is None else f" ({speed.low:.3f}-{speed.high:.3f})"
+    return f"{speed.ratio:.3f}{between}"
 
 
 def _cells(row: Row) -> tuple[object, ...]:

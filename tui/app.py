@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from textual import events
+from textual import events, work
 from textual.app import App, SuspendNotSupported, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
+from textual.worker import get_current_worker
 
 from gpt_tune.schedulers import login
 from tui.draft import Drafting
@@ -55,6 +57,8 @@ _SCREENS = {
     "replay": ("tui.screens.replay", "Replay"),
 }
 
+# Imported in the background beside the screens' own modules: small windows, and what draws charts.
+WARM = ("tui.screens.dialogs", "tui.palette", "gpt_tune.workflows.watch", "plotext")
 NOBODY_ASKED = 255  # ssh's own code for "no connection"
 RESIZE_SECONDS = 1.0  # how late a lost change of size is noticed
 
@@ -166,6 +170,17 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         yield SystemCommand("Quit", "Leave gpt-tune; running jobs go on", self.action_quit)
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield SystemCommand("Help", "Keys and what this screen is for", self.action_help)
+
+    @work(thread=True, exclusive=True, group="warm", name="warm", exit_on_error=False)
+    def warm_up(self) -> None:
+        """Import what the other screens need while the user reads the first: then each opens at once."""
+        worker = get_current_worker()
+        for module in dict.fromkeys([*WARM, *(module for module, _ in _SCREENS.values())]):
+            if worker.is_cancelled:
+                return
+            import_module(module)
+        # What has been imported stays: looking through it for garbage would stop the screen for a tenth of a second.
+        gc.freeze()
 
     # --- moving
 

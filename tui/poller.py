@@ -135,8 +135,9 @@ class Poller:
         self.runs_changed(self.records or answer.before, answer.records)
         self.records = answer.records
         self._plan_next()
-        show = getattr(self._shown(), "show_records", None)
-        if show is not None:
+        shown = self._shown()
+        show = getattr(shown, "show_records", None)
+        if show is not None and shown.is_mounted:  # one that is just being opened reads them itself
             show(answer.records)
 
     def runs_changed(self, before: Sequence[RunRecord], after: Sequence[RunRecord]) -> None:

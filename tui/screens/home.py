@@ -29,8 +29,8 @@ MENU = (
     ("queue", "Queue", "all jobs of yours, why they wait, and what could start now"),
     ("profiles", "Profiles", "saved and ready-made sets of choices"),
     ("clusters", "Clusters", "partitions, nodes and GPUs"),
-    ("doctor", "Check", "what this machine and its cluster are missing, if anything"),
     ("replay", "Demo", "watch a recorded run: GPT 1.3B on one H200, predicted and measured"),
+    ("doctor", "Check", "what this machine and its cluster are missing, if anything"),
 )
 
 
@@ -81,9 +81,11 @@ class Home(Tasks, Page):
         self.run_task("look", lambda: look(engine, draft), self._looked)
 
     def _looked(self, found: Found) -> None:
-        self._found = found
+        first, self._found = self._found is None, found
         self.query_one("#menu", RowList).show_rows(menu_rows(found.words))
         self.query_one("#found", Lines).show(found.lines)
+        if first:
+            self.tune.warm_up()
         self.tune.know_runs(found.runs)  # the ledger's last word on live ones may be old
         if self._wanted:
             wanted, self._wanted = self._wanted, ""

@@ -12,6 +12,7 @@ class Calibration:
 
     memory and timing: constant name -> value (names and units are documented by those rooms).
     *_error: typical relative error (a fraction) of predictions made with it; *_rows: on how many runs.
+    here: made from the user's own runs on this cluster.
     """
 
     name: str = "default"
@@ -23,3 +24,4 @@ class Calibration:
     memory_rows: int = 0
     time_error: float | None = None
     time_rows: int = 0
+    here: bool = False

@@ -21,16 +21,30 @@ from gpt_tune.resources import config_dir, data_dir
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+def shipped(node: Node, cluster: str | None = None) -> Calibration:
+    """The calibration that comes with gpt-tune, whatever the user has measured."""
+    return _shipped_for(node, cluster)
+
+
+def forget(cluster: str) -> bool:
+    """Remove the user's calibration of a cluster; whether there was one."""
+    path = user_path(cluster)
+    if not path.is_file():
+        return False
+    path.unlink()
+    return True
+
+
 def load(node: Node, cluster: str | None = None) -> Calibration:
     """The best calibration known: the user's for this cluster, else the shipped one of the node or its GPU.
 
     A user's file is laid over the shipped one, so that it may hold a few constants only.
     """
-    shipped = _shipped_for(node, cluster)
+    base = _shipped_for(node, cluster)
     path = user_path(cluster) if cluster and _NAME.fullmatch(cluster) else None
     if path is None or not path.is_file():
-        return shipped
-    return _laid_over(read(path), shipped)
+        return base
+    return _laid_over(read(path), base)
 
 
 def user_path(cluster: str) -> Path:
@@ -134,6 +148,7 @@ def _laid_over(mine: Calibration, shipped: Calibration) -> Calibration:
         memory_rows=mine.memory_rows or shipped.memory_rows,
         time_error=first(mine.time_error, shipped.time_error),
         time_rows=mine.time_rows or shipped.time_rows,
+        here=True,
     )
 
 

@@ -28,4 +28,5 @@ def _plan(evaluator: Evaluator, situation: rules.Situation, rank: int) -> Plan:
         step=situation.step,
         reasons=tuple(Reason(a.rule, a.text, a.source) for a in rules.advice(situation)),
         environment=rules.environment(situation),
+        node=evaluator.request.node.id,
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpt_tune import calibration
 from gpt_tune.jsonable import as_json
 from gpt_tune.models import parameters
 from gpt_tune.planner.request import normalised
+from gpt_tune.planner.sure import sure_json
 from gpt_tune.planner.types import EstimateResult, PlanRequest, SearchResult
 
 
@@ -33,6 +35,7 @@ def plan_json(request: PlanRequest, result: SearchResult) -> dict[str, Any]:
         "plans": [plan.to_json() for plan in result.plans],
         "rejected": [miss.to_json() for miss in result.rejected],
         "rejected_count": result.rejected_count,
+        "calibration": sure_json(calibration.load(request.node, request.cluster), request),
     }
 
 
@@ -52,6 +55,7 @@ def estimate_json(request: PlanRequest, result: EstimateResult) -> dict[str, Any
         "legal": result.legal,
         "problems": [as_json(problem) for problem in result.problems],
         "plan": result.plan.to_json() if result.plan else None,
+        "calibration": sure_json(calibration.load(request.node, request.cluster), request),
     }
 
 

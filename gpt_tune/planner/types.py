@@ -59,7 +59,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One ranked layout with predictions and reasons. environment: variables this layout needs."""
+    """One ranked layout with predictions and reasons. environment: variables this layout needs.
+
+    node: id of the node type the predictions are for.
+    """
 
     rank: int
     trainer: Trainer
@@ -68,10 +71,12 @@ class Plan:
     step: StepEstimate
     reasons: tuple[Reason, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "rank": self.rank,
+            "node": self.node,
             "trainer": self.trainer.to_json(),
             "layout": self.layout.to_json(),
             "memory": as_json(self.memory),

@@ -89,6 +89,8 @@ DEFAULTS: Mapping[str, float] = {
     "megatron-lm@nemo.tensor_overlap": 0.3,
     # Growth of step time per doubling of the nodes: stragglers and jitter.
     "jitter": 0.003,
+    # Whole step over what the constants above give: the one figure in which clusters of one kind mostly differ.
+    "scale": 1.0,
     # Half-width of the 90 % interval, natural-log units: what the defaults reach on clusters never seen.
     "width_90": 0.35,
 }
@@ -124,6 +126,7 @@ class Constants:
     overlap: float
     tensor_overlap: float
     jitter: float
+    scale: float
 
 
 def value(name: str, gpu: Gpu, trainer: Trainer, calibration: Calibration | None) -> float:
@@ -173,4 +176,5 @@ def resolve(node: Node, trainer: Trainer, calibration: Calibration | None) -> Co
         overlap=get("overlap"),
         tensor_overlap=get("tensor_overlap"),
         jitter=get("jitter"),
+        scale=get("scale"),
     )

@@ -93,13 +93,13 @@ def fit_constants(
     runs: Sequence[Measured],
     base: Mapping[str, float] | None = None,
     start: Mapping[str, float] | None = None,
+    known_before: Calibration | None = None,
 ) -> dict[str, float]:
     """Constants (unprefixed names) fitted to these runs of one cluster and trainer.
 
     start: where to begin, when most of the runs were fitted before; the priors stay what they are.
-
     base: constants that are known facts of the cluster and not fitted. Those without effect on these runs
-    are left out.
+    are left out. known_before: the calibration to start from and to be held near, instead of the defaults.
     """
     if not runs:
         return {}
@@ -109,18 +109,34 @@ def fit_constants(
     weights = np.array([run.weight for run in runs])
 
     def residuals(constants: Mapping[str, float]) -> Floats:
-        calibration = Calibration(timing={**known, **constants})
+        calibration = with_constants(known_before, runs[0].trainer, {**known, **constants})
         result: Floats = np.log(predictor.seconds(calibration)) - measured
         return result
 
-    free = [f for f in _free(runs[0], known) if _matters(f, residuals)]
+    free = [f for f in _free(runs[0], known, known_before) if _matters(f, residuals)]
     return fit(residuals, free, weights, start)
 
 
-def _free(run: Measured, known: Mapping[str, float]) -> list[Free]:
+def with_constants(
+    before: Calibration | None, trainer: Trainer, constants: Mapping[str, float]
+) -> Calibration:
+    """A calibration with these constants for this trainer (bare where there was none before)."""
+    if before is None:
+        return Calibration(timing=constants)
+    prefix = f"{trainer.name}@{trainer.version}" if trainer.version else trainer.name
+    return replace(before, timing={**before.timing, **{f"{prefix}.{n}": x for n, x in constants.items()}})
+
+
+def _free(run: Measured, known: Mapping[str, float], before: Calibration | None) -> list[Free]:
     gpu, trainer = run.node.gpu, run.trainer
-    priors = {name: value(name, gpu, trainer, None) for name in MOVABLE if name not in known}
-    return [Free(name, prior, *MOVABLE[name]) for name, prior in priors.items() if prior > 0]
+    priors = {name: value(name, gpu, trainer, before) for name in MOVABLE if name not in known}
+    return [_held(name, prior) for name, prior in priors.items() if prior > 0]
+
+
+def _held(name: str, prior: float) -> Free:
+    """The constant with its spread and limits, which a calibration may already stand on or beyond."""
+    spread, low, high = MOVABLE[name]
+    return Free(name, prior, spread, min(low, prior), max(high, prior))
 
 
 def _matters(free: Free, residuals: Residuals) -> bool:

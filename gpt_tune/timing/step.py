@@ -56,6 +56,8 @@ def parts(
     gpus = batch.tensor_parallel * batch.pipeline_parallel * task.replicas
     doublings = np.log2(np.maximum(gpus / node.gpus_per_node, 1.0))
     columns["other"] = columns["other"] + total(columns) * (constants.jitter * doublings)
+    if constants.scale != 1.0:
+        columns = {name: constants.scale * column for name, column in columns.items()}
     return columns
 
 

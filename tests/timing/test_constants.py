@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gpt_tune.calibration import Calibration
-from gpt_tune.layouts.layout import Trainer
+from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.timing import estimate
 from gpt_tune.timing.constants import DEFAULTS, resolve, value
 from gpt_tune.timing.fitting import MOVABLE
-from tests.timing.cases import node
+from tests.timing.cases import GPT, node
 
 NEMO = Trainer(name="megatron-lm", version="nemo", deepspeed=None)
 
@@ -61,3 +62,11 @@ def test_everything_movable_has_a_default_within_its_limits() -> None:
         for key, default in DEFAULTS.items():
             if key.rpartition(".")[2] == name and default > 0:
                 assert low <= default <= high, key
+
+
+def test_a_scale_stretches_every_part_of_a_step() -> None:
+    plain = estimate(GPT, node(), Trainer(), Layout(), 2048)
+    slower = estimate(GPT, node(), Trainer(), Layout(), 2048, Calibration(timing={"scale": 1.25}))
+    assert slower.seconds == pytest.approx(1.25 * plain.seconds)
+    assert slower.compute == pytest.approx(1.25 * plain.compute)
+    assert slower.mfu == pytest.approx((plain.mfu or 0.0) / 1.25)

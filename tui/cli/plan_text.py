@@ -6,8 +6,8 @@ import textwrap
 
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.layouts.layout import Layout
-from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.models import parameters
+from gpt_tune.planner.sure import sure_words
 from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
 from gpt_tune.words import count_words, percent_words, seconds_words
 from tui.cli.output import show, show_table, width
@@ -228,22 +228,3 @@ def show_plan(plan: Plan) -> None:
     if memory.not_modelled:
         _wrapped("not modelled: " + "; ".join(memory.not_modelled))
     _show_reasons(plan)
-
-
-def sure_words(calibration: Calibration, request: PlanRequest | None = None) -> str:
-    """What the numbers rest on and how far off they usually are."""
-    if request is not None and is_finetune(request.trainer):
-        return (
-            "how sure: fine-tuning memory within 3 % on 21 runs of one H200, none on several GPUs; step time is "
-            "rough. Ranges are meant to hold in 9 of 10 cases."
-        )
-    errors = []
-    for words, error, rows in (
-        ("step time", calibration.time_error, calibration.time_rows),
-        ("memory", calibration.memory_error, calibration.memory_rows),
-    ):
-        if error is not None:
-            errors.append(f"{words} {percent_words(error)} off on {rows} measured runs")
-    known = " and ".join(errors) if errors else "not held against measured runs on this kind of machine"
-    when = f", fitted {calibration.fitted_at}" if calibration.fitted_at else ""
-    return f"how sure: calibration {calibration.name}{when}: {known}. +- and ranges hold in 9 of 10 cases."

@@ -24,7 +24,8 @@ def command(as_json: bool, **options: Any) -> int:
         emit_json(planner.estimate_json(request, result))
         return EXIT_DONE
     from gpt_tune import calibration
-    from tui.cli.plan_text import question_words, show_plan, sure_words
+    from gpt_tune.planner.sure import sure_words
+    from tui.cli.plan_text import question_words, show_plan
 
     show(question_words(request))
     show("legal" if result.legal else "not legal:")

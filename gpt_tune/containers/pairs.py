@@ -74,9 +74,10 @@ def notes(container: Container) -> list[str]:
         )
     if container.network != "efa":
         found.append("Without EFA the image uses what the base has: InfiniBand, or TCP sockets.")
-    if versions.parse(container.base.cuda) >= (13,) and container.image.checkouts:
+    for checkout in container.image.checkouts:
         found.append(
-            "CUDA 13's compiler no longer knows sm_70, which Megatron-DeepSpeed's fused kernels name: leave "
-            "fusions.masked_softmax off, or use base=25.04-py3."
+            f"In the image the trainer is /opt/{checkout.name}: set trainer.path to it. Its fused softmax compiles "
+            "into that folder, which pyxis keeps read-only: for fusions.masked_softmax use a checkout on the shared "
+            "disk."
         )
     return found

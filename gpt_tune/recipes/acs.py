@@ -66,8 +66,9 @@ class AcsRecipe:
             starter="sbatch job.sbatch",
             docker=False,
             variables=variables,
+            # Also where it is rendered on a machine without GPUs: the job needs them wherever it runs.
             sbatch=script.sbatch_options(
-                spec,
+                replace(spec, gpus=script.ranks(spec), gpus_per_node=spec.tasks_per_node),
                 whole_nodes=_whole_nodes(spec),
                 requeue=spec.profile.training.checkpoint_interval is not None,
             ),

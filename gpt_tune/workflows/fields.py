@@ -46,11 +46,27 @@ def _custom(draft: Draft) -> bool:
 
 
 def _trains(draft: Draft) -> bool:
-    return draft.recipe not in ("smoke", "custom")
+    return draft.recipe not in ("smoke", "custom") and not _benchmarks(draft)
+
+
+def _acs(draft: Draft) -> bool:
+    return draft.recipe == "acs"
+
+
+def _acs_script(draft: Draft) -> bool:
+    return _acs(draft) and draft.profile.acs.work == "script"
+
+
+def _benchmarks(draft: Draft) -> bool:
+    return _acs(draft) and draft.profile.acs.work == "ljperf"
+
+
+def _reads_data(draft: Draft) -> bool:
+    return _trains(draft) and not _acs(draft)  # a script of the user's own reads its own data
 
 
 def _tokenizer_files(draft: Draft) -> bool:
-    return _trains(draft) and draft.profile.training.data != "synthetic"
+    return _reads_data(draft) and draft.profile.training.data != "synthetic"
 
 
 def _environment(*kinds: str) -> Condition:
@@ -116,8 +132,28 @@ MODEL = (
 
 TRAINING = (
     Spec("recipe", "Job", "What runs: a trainer, a one-minute check, or a script of your own.", "choice"),
-    Spec("training.data", "Data", "Path prefix of .bin and .idx files, or synthetic.", "path", when=_trains),
-    Spec("training.tokenizer", "Tokenizer", "gpt2, or the trainer's own name of another.", when=_trains),
+    Spec("acs.work", "Work", "The image's own benchmark (ljperf), or a training script of yours.", "choice", when=_acs),
+    Spec("acs.benchmark", "Benchmark", "What ljperf measures.", when=_benchmarks),
+    Spec("acs.script", "Script", "Absolute path of the training script, as the container sees it.", "path",
+         when=_acs_script),
+    Spec("acs.arguments", "Arguments", "The script's own, with commas.", when=_acs_script),
+    Spec("acs.compile", "Compile", "The image's compiler.", "bool", when=_acs_script),
+    Spec("acs.checkpoint_optimization", "Optimise recompute", "The image's memory model chooses what is recomputed.",
+         "bool", when=_acs),
+    Spec("acs.micro_batch_size", "Micro batch", "Sequences a GPU computes at once.", "int", "sequences",
+         when=_acs_script),
+    Spec("acs.zero_stage", "ZeRO stage", "What ZeRO splits over the GPUs.", "choice", when=_acs_script),
+    Spec("acs.release", "Image release", "Of training-nv-pytorch.", "choice", when=_acs),
+    Spec("acs.image", "Image", "Another address or enroot file; empty takes the release's public image.", when=_acs,
+         advanced=True),
+    Spec("acs.driver", "Driver", "What the nodes have, checked before submitting; empty is checked in the job.",
+         when=_acs, advanced=True),
+    Spec("acs.packages", "Packages", "NAME==VERSION put beside the image's own, with commas.", when=_acs,
+         advanced=True),
+    Spec("acs.deepspeed_config", "DeepSpeed file", "A JSON file of yours; empty writes one.", "path",
+         when=_acs_script, advanced=True),
+    Spec("training.data", "Data", "Path prefix of .bin and .idx files, or synthetic.", "path", when=_reads_data),
+    Spec("training.tokenizer", "Tokenizer", "gpt2, or the trainer's own name of another.", when=_reads_data),
     Spec("training.tokenizer_model", "Tokenizer model", "File or folder of the tokenizer, where it needs one.",
          "path", when=_tokenizer_files, advanced=True),
     Spec("training.vocab_file", "Vocabulary file", "gpt2-vocab.json, for tokenizers of that kind.", "path",
@@ -155,8 +191,8 @@ TRAINING = (
     Spec("training.adam_beta2", "Adam beta 2", "Decay of the second moment.", "float", when=_trains,
          advanced=True),
     Spec("training.init_std", "Initial deviation", "Standard deviation of the first weights.", "float",
-         when=_trains, advanced=True),
-    Spec("training.dropout", "Dropout", "Hidden and attention dropout; costs memory.", "float", when=_trains,
+         when=_reads_data, advanced=True),
+    Spec("training.dropout", "Dropout", "Hidden and attention dropout; costs memory.", "float", when=_reads_data,
          advanced=True),
     Spec("training.seed", "Seed", "Of the random numbers.", "int", when=_trains, advanced=True),
     Spec("training.split", "Split", "Shares of training, validation and test data.", when=_tokenizer_files,

@@ -13,6 +13,7 @@ from gpt_tune.models import catalogue as models
 from gpt_tune.models import parameters
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import Profile, Site
+from gpt_tune.recipes import acs_rules
 from gpt_tune.schedulers.base import Partition
 from gpt_tune.words import count_words, seconds_words
 from gpt_tune.workflows.defaults import machine
@@ -113,6 +114,11 @@ def _nodes(draft: Draft) -> tuple[Option, ...]:
     return (Option("", "by GPU type", "the usual node of the partition's GPUs"), *known)
 
 
+def _acs_releases(draft: Draft) -> tuple[Option, ...]:
+    known = reversed(acs_rules.releases().items())
+    return tuple(Option(n, n, f"CUDA {' or '.join(r['cuda'])}") for n, r in known)
+
+
 _BY_KEY: dict[str, Callable[[Draft], tuple[Option, ...]]] = {
     "cluster": _clusters,
     "recipe": _recipes,
@@ -123,4 +129,5 @@ _BY_KEY: dict[str, Callable[[Draft], tuple[Option, ...]]] = {
     "site.node": _nodes,
     "site.network_profile": lambda draft: _NETWORKS,
     "model.id": lambda draft: _model_options(),
+    "acs.release": _acs_releases,
 }

@@ -1,4 +1,4 @@
-"""Owns what ended runs came to: one row a run, predicted beside measured, and two runs compared."""
+"""Owns what ended runs came to: one row a run, predicted beside measured, and several runs compared or drawn."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from typing import Any
 from gpt_tune.errors import UserError
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.logs.parse import ParseResult, parse_files
-from gpt_tune.workflows.records import prediction_of, shape_of, training_gpus_of
+from gpt_tune.logs.parser import Event
+from gpt_tune.workflows.pictures.paint import Panel
+from gpt_tune.workflows.records import peak_tflops_of, prediction_of, shape_of, training_gpus_of
 from gpt_tune.workflows.remote_logs import logs_here
+from gpt_tune.workflows.series import MAX_RUNS, Drawn, marks
+from gpt_tune.workflows.series import compare as compare_series
 
 KEYS = (
     "run_id", "name", "recipe", "cluster", "state", "model", "gpus", "nodes", "layout", "steps",
@@ -89,36 +93,61 @@ def to_csv(items: Sequence[dict[str, Any]]) -> str:
     return out.getvalue()
 
 
-def compare(first: RunRecord, second: RunRecord) -> list[dict[str, Any]]:
-    """What differs between two runs: figures with their ratio, then settings."""
-    a, b = row(first), row(second)
-    found = []
-    for key in KEYS:
-        ratio = None
-        if (
-            isinstance(a[key], (int, float))
-            and isinstance(b[key], (int, float))
-            and a[key]
-            and key not in ("exit_code",)
-        ):
-            ratio = b[key] / a[key]
-        if a[key] != b[key]:
-            found.append({"key": key, "a": a[key], "b": b[key], "ratio": ratio})
-    return found + _settings(first, second)
+def compare(*records: RunRecord) -> list[dict[str, Any]]:
+    """What differs between 2 to MAX_RUNS runs: figures with their ratio to the first, then settings.
+
+    a, b, ratio: the first two runs, beside the `values` and `ratios` of all. UserError for fewer or more.
+    """
+    if not 2 <= len(records) <= MAX_RUNS:
+        raise UserError(f"{len(records)} runs cannot be compared.", f"Name 2 to {MAX_RUNS} of them.")
+    compared = [row(record) for record in records]
+    found = [_difference(key, [r[key] for r in compared], key != "exit_code") for key in KEYS]
+    found += [_difference(key, values, False) for key, values in _settings(records)]
+    return [d for d in found if any(v != d["values"][0] for v in d["values"][1:])]
 
 
-def _settings(first: RunRecord, second: RunRecord) -> list[dict[str, Any]]:
+def _difference(key: str, values: list[Any], with_ratio: bool) -> dict[str, Any]:
+    first = values[0]
+    ratios = [
+        v / first if with_ratio and _is_number(first) and first and _is_number(v) else None for v in values
+    ]
+    return {
+        "key": key, "a": first, "b": values[1], "ratio": ratios[1], "values": values, "ratios": ratios,
+    }  # fmt: skip
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _settings(records: Sequence[RunRecord]) -> list[tuple[str, list[Any]]]:
     from gpt_tune.profiles.build import value_at
     from gpt_tune.profiles.schema import Profile
     from gpt_tune.profiles.settings import known_keys
     from gpt_tune.workflows.records import profile_of
 
     try:
-        a, b = profile_of(first), profile_of(second)
+        profiles = [profile_of(record) for record in records]
     except UserError:
         return []
-    return [
-        {"key": key, "a": value_at(a, key), "b": value_at(b, key), "ratio": None}
-        for key in known_keys(Profile)
-        if key != "name" and value_at(a, key) != value_at(b, key)
-    ]
+    return [(key, [value_at(p, key) for p in profiles]) for key in known_keys(Profile) if key != "name"]
+
+
+def drawn(record: RunRecord) -> tuple[Drawn, ParseResult]:
+    """A run for a chart, and what its log says. UserError when its log is gone."""
+    result = parsed(record)
+    if result is None:
+        raise UserError(f"The log of {record.run_id} is gone.", "Leave that run out.")
+    name = record.name if record.name else record.run_id
+    return Drawn(f"{name} ({record.run_id})", result.table, result.facts, peak_tflops_of(record)), result
+
+
+def panels_of(runs: Sequence[tuple[Drawn, ParseResult]], figures: Sequence[str], axis: str) -> list[Panel]:
+    """One panel a figure. Marks are shown of a single run only: of several, nobody could tell whose they are."""
+    drawings = [d for d, _ in runs]
+    found = marks(*_marked(runs[0]), axis=axis) if len(runs) == 1 else []
+    return [Panel(figure, tuple(compare_series(drawings, figure, axis)), tuple(found)) for figure in figures]
+
+
+def _marked(run: tuple[Drawn, ParseResult]) -> tuple[Drawn, Sequence[Event]]:
+    return run[0], run[1].events

@@ -14,13 +14,16 @@ from tui.cli.output import emit_json, say, show, show_table
 
 if TYPE_CHECKING:
     from gpt_tune.ledger import RunRecord
+    from gpt_tune.logs.parse import ParseResult
+    from gpt_tune.workflows.pictures.paint import Panel
+    from gpt_tune.workflows.series import Drawn
 
 SCHEMA = "gpt-tune/results/1"
 
 
 @click.group(
     invoke_without_command=True,
-    help="What runs came to: list, export, compare. Without a subcommand: the list.",
+    help="What runs came to: list, export, compare, plot. Without a subcommand: the list.",
 )
 @json_option
 @click.pass_context
@@ -90,7 +93,8 @@ def export(identities: tuple[str, ...], form: str, out: str | None, as_json: boo
 
         from tui.cli.output import plain
 
-        data = {"schema": SCHEMA, "results": [_exported(r, form) for r in records]}
+        exported = [_exported(r, form, bool(identities)) for r in records]
+        data = {"schema": SCHEMA, "results": [e for e in exported if e is not None]}
         text = json.dumps(plain(data), allow_nan=False) + "\n"
     if out is None:
         sys.stdout.write(text)
@@ -104,13 +108,17 @@ def export(identities: tuple[str, ...], form: str, out: str | None, as_json: boo
     return EXIT_DONE
 
 
-def _exported(record: RunRecord, form: str) -> dict[str, Any]:
+def _exported(record: RunRecord, form: str, named: bool) -> dict[str, Any] | None:
+    """One run; None for one that was not asked for by name and whose log is gone."""
     from gpt_tune.workflows import results
     from gpt_tune.workflows.benchmark import benchmark_json
 
     if form == "json":
         return results.row(record)
     parsed = results.parsed(record)
+    if parsed is None and not named:
+        say(f"{record.run_id} is left out: its log is gone.")
+        return None
     if parsed is None:
         raise UserError(f"The log of {record.run_id} is gone.", "Leave that run out.")
     return benchmark_json(parsed, record)
@@ -125,24 +133,95 @@ def _records(identities: tuple[str, ...]) -> list[RunRecord]:
     return [jobs.find(i) for i in identities]
 
 
-@command.command(help="What differs between two runs: figures and settings.")
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
+@command.command(
+    help="What differs between 2 to 5 runs: figures with their ratio to the first, and settings."
+)
+@click.argument("identities", nargs=-1, required=True, metavar="A B [C D E]")
 @json_option
-def compare(first: str, second: str, as_json: bool) -> int:
+def compare(identities: tuple[str, ...], as_json: bool) -> int:
     from gpt_tune import jobs
     from gpt_tune.workflows import results
 
-    differences = results.compare(jobs.find(first), jobs.find(second))
+    differences = results.compare(*(jobs.find(i) for i in identities))
     if as_json:
         emit_json({"schema": SCHEMA, "results": differences})
         return EXIT_DONE
     if not differences:
         show("no difference")
+        return EXIT_DONE
+    rows = [(d["key"], *(_compared(v, r) for v, r in zip(d["values"], d["ratios"]))) for d in differences]
+    show_table(("what", *identities), rows)
+    return EXIT_DONE
+
+
+def _compared(value: Any, ratio: float | None) -> Any:
+    shown = f"{value:.6g}" if isinstance(value, float) else value
+    return f"{shown} (x {ratio:.3g})" if ratio is not None and ratio != 1 else shown
+
+
+@command.command(
+    help="Draw figures of 1 to 5 runs (by id) or log files over each other: in the terminal, or into a file with --out."
+)
+@click.argument("identities", nargs=-1, required=True, metavar="ID | LOGFILE...")
+@click.option("--figure", "figures", multiple=True, help="Repeatable; default: loss and step_time_ms.")
+@click.option("--axis", default="iteration", show_default=True, help="iteration, hours or tokens.")
+@click.option("--log", is_flag=True, help="A logarithmic y axis.")
+@click.option("--out", default=None, help="File to write: .svg or .png.")
+@click.option("--width", type=int, default=None, help="Columns of the terminal, or pixels of the file.")
+@json_option
+def plot(
+    identities: tuple[str, ...], figures: tuple[str, ...], axis: str, log: bool, out: str | None, width: int | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    from gpt_tune.workflows import results
+
+    panels = results.panels_of([_drawable(i) for i in identities], figures or ("loss", "step_time_ms"), axis)
+    if out is not None:
+        return _write(panels, out, axis, log, width, as_json)
+    if as_json:
+        from tui.cli.plotted import panels_json
+
+        emit_json({"schema": SCHEMA, "results": panels_json(panels)})
+        return EXIT_DONE
+    from tui.cli.plotted import lines_of
+
+    for line in lines_of(panels, axis, log, width):
+        show(line)
+    return EXIT_DONE
+
+
+def _drawable(identity: str) -> tuple[Drawn, ParseResult]:
+    """A run, or a log file by its path."""
+    from gpt_tune import jobs
+    from gpt_tune.logs.parse import parse_files
+    from gpt_tune.resources import existing
+    from gpt_tune.workflows import results
+    from gpt_tune.workflows.series import Drawn
+
+    if not existing(identity):
+        return results.drawn(jobs.find(identity))
+    result = parse_files([identity])
+    return Drawn(path_of(identity).name, result.table, result.facts), result
+
+
+def _write(panels: list[Panel], out: str, axis: str, log: bool, width: int | None, as_json: bool) -> int:
+    from gpt_tune.workflows.pictures import paint
+
+    path = path_of(out)
+    data = paint.picture(
+        panels,
+        path.suffix.lower().lstrip("."),
+        ", ".join(paint.TITLES[panel.figure] for panel in panels),
+        axis,
+        log,
+        width or paint.WIDTH,
+    )
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error.strerror}.", "Check the folder.") from error
+    if as_json:
+        emit_json({"schema": SCHEMA, "results": [{"file": str(path), "bytes": len(data)}]})
     else:
-        rows = [
-            (d["key"], d["a"], d["b"], "" if d["ratio"] is None else f"x {d['ratio']:.3g}")
-            for d in differences
-        ]
-        show_table(("what", first, second, "B/A"), rows)
+        say(f"{len(panels)} chart(s) in {path}")
     return EXIT_DONE

@@ -1,0 +1,1 @@
+"""Charts of runs as files: SVG and PNG, without a plotting library."""

@@ -1,4 +1,4 @@
-"""Proves that an image is what its files say, on a machine without a GPU. Prints a line a check; exit code 1 if one fails.
+"""Proves that an image is what its files say, without a GPU. Prints a line a check; exit code 1 if one fails.
 
 check.py [--plugin] [--nccl VERSION] [--constraints FILE] [--imports NAME...]
 """
@@ -10,6 +10,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 # The driver's own libraries: the host puts them into the container when it starts.
 FROM_HOST = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -34,8 +35,7 @@ def plugin_problem():
     if missing:
         return f"{path} needs {', '.join(missing)}, which this image lacks"
     try:
-        with open(path, "rb") as file:
-            known = re.search(rb"ncclNet(?:Plugin|_v)\w*", file.read())
+        known = re.search(rb"ncclNet(?:Plugin|_v)\w*", Path(path).read_bytes())
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
     if known is None:
@@ -61,8 +61,8 @@ def nccl_problem(wanted):
 
 def constraint_problem(path):
     """Which protected package was replaced."""
-    with open(path, encoding="utf-8") as file:
-        kept = dict(line.strip().split("==", 1) for line in file if "==" in line)
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    kept = dict(line.split("==", 1) for line in lines if "==" in line)
     for name, version in kept.items():
         try:
             found = importlib.metadata.version(name)

@@ -6,6 +6,7 @@ protect.py FILE
 import importlib.metadata
 import re
 import sys
+from pathlib import Path
 
 KEPT = re.compile(r"torch|torchvision|torchaudio|triton|pytorch-triton|flash-attn|transformer-engine.*|apex")
 
@@ -25,8 +26,7 @@ def main():
     lines = constraints()
     if not any(line.startswith("torch==") for line in lines):
         sys.exit("protect.py: this base image has no torch")
-    with open(sys.argv[1], "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    Path(sys.argv[1]).write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("kept:", ", ".join(lines))
 
 

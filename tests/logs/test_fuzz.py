@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-import os
 import random
+import re
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpt_tune.diagnosis import Diagnoser, diagnose_json
-from gpt_tune.diagnosis.signatures import candidates, signatures
-from gpt_tune.logs.clean import split_lines
-from gpt_tune.logs.formats import make_formats
+from gpt_tune.diagnosis.collect import MAX_TEXT
+from gpt_tune.diagnosis.signatures import Signature, candidates, signatures
+from gpt_tune.logs.clean import MAX_LINE, split_lines
+from gpt_tune.logs.fold import same_text
+from gpt_tune.logs.formats import FORMATS, make_formats
+from gpt_tune.logs.formats.base import Format, Line
+from gpt_tune.logs.lines import read_line, shown
 from gpt_tune.logs.parse import LogParser, parse_csv, parse_json, result_of
 from gpt_tune.logs.reading import make_line
 from gpt_tune.logs.table import StepTable
 from tests.logs import corpus
 
-# `make test-full` sets this to look twenty times as long.
-EFFORT = int(os.environ.get("GPT_TUNE_FUZZ", "1"))
+# `make test` looks at 5,000 damaged logs in all, `make test-full` at 100,000.
+QUICK, PARTS, LONG, LONG_PARTS, RUBBISH = 4200, 8, 95_000, 25, 800
 PIECES = (
     b"\x1b[31m", b"\x1b]0;t\x07", b"\x1b[", b"\xff\xfe", b"\0", b"\r", b"\r\n", b"\n", b"12: ", b"[rank3]: ",
     b"|", b": ", b"nan", b"-1", b"1e999", b"9" * 40, b"{", b"}", b"'", "│ ❱ ".encode(), "\u202e".encode(),
@@ -90,13 +94,20 @@ def hidden(table: StepTable) -> int:
     return len(table) - len(list(table.steps()))
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_mutated_corpus(part: int) -> None:
-    for seed in range(part * 750 * EFFORT, (part + 1) * 750 * EFFORT):
+    for seed in range(part, QUICK, PARTS):
         check(damaged(seed))
 
 
-@settings(max_examples=800 * EFFORT, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(LONG_PARTS))
+def test_mutated_corpus_for_long(part: int) -> None:
+    for seed in range(QUICK + part, QUICK + LONG, LONG_PARTS):
+        check(damaged(seed))
+
+
+@settings(max_examples=RUBBISH, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.one_of(st.sampled_from(PIECES), st.binary(max_size=40), st.text(max_size=20).map(str.encode)),
@@ -157,6 +168,53 @@ def test_no_pattern_runs_away(make: Callable[[int], str]) -> None:
             signature.match(line.full[:4096], line.text[:4096])
         times.append(time.process_time() - began)
     assert times[2] < 0.4
+
+
+# Repeated behind a pattern's own words: what makes a careless repetition look at everything again and again.
+FILLING = ("1", "a ", "1, ", "a.A", "'a' ", "[(", "{own} ", "-_1")
+WORST_SECONDS = 0.05
+
+
+@pytest.mark.parametrize("signature", signatures(), ids=lambda s: s.id)
+def test_each_signature_on_the_worst_text_for_it(signature: Signature) -> None:
+    for pattern in signature.patterns:
+        own = {need.strip("\n") for need in signature.needs}
+        own |= set(re.findall(r"[A-Za-z][A-Za-z _']{5,}", pattern.pattern)[:2])
+        for words in own:
+            for filling in FILLING:
+                text = (words + " " + filling.replace("{own}", words) * MAX_TEXT)[: 2 * MAX_TEXT]
+                assert quickest(partial(pattern.search, text)) < WORST_SECONDS, (words, filling)
+
+
+@pytest.mark.parametrize("make", FORMATS, ids=lambda f: getattr(f, "__name__", "format"))
+def test_each_format_on_the_worst_text_for_it(make: Callable[[], Format]) -> None:
+    for trigger in make().triggers:
+        for filling in FILLING:
+            line = make_line((trigger + filling.replace("{own}", trigger) * MAX_LINE)[:MAX_LINE])
+            took = quickest(partial(_fed, make, line))
+            assert took < WORST_SECONDS, (trigger, filling)
+
+
+def _fed(make: Callable[[], Format], line: Line) -> None:
+    list(make().feed(line))
+
+
+@pytest.mark.parametrize("make", HOSTILE)
+def test_what_a_pane_asks_of_each_line(make: Callable[[int], str]) -> None:
+    text = make(MAX_LINE)[:MAX_LINE]
+    assert quickest(lambda: (read_line(text), same_text(text), shown(text))) < WORST_SECONDS
+
+
+def quickest(work: Callable[[], object]) -> float:
+    """CPU seconds; a second try where the first was disturbed."""
+    times = []
+    for _ in range(3):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+        if times[-1] < WORST_SECONDS / 2:
+            break
+    return min(times)
 
 
 def test_candidates_of_rubbish_are_found_without_patterns() -> None:

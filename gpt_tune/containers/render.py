@@ -12,7 +12,7 @@ from gpt_tune.errors import UserError
 from gpt_tune.recipes.base import RenderedFile
 
 _FOLDER = "containers"
-SCRIPTS = ("efa.sh", "plugin.sh", "protect.py", "check.py")
+SCRIPTS = ("efa.sh", "plugin.sh", "protect.py", "check.py", "allreduce.py")
 # GiB of local disk: the unpacked image, its layers and the squashed file. A guess: 25 GiB unpacked, four times.
 _NEED_GIB = 100
 # Seconds of warning a build needs to take its scratch folder away.
@@ -97,6 +97,7 @@ def files(container: Container, folder: str) -> tuple[RenderedFile, ...]:
         RenderedFile("requirements.txt", _requirements(container)),
         *(RenderedFile(f"scripts/{n}", rendering.shipped(f"{_FOLDER}/scripts/{n}")) for n in SCRIPTS),
         RenderedFile("build.sbatch", job, executable=True),
+        RenderedFile("check.sbatch", _check(container, folder, sqsh), executable=True),
         RenderedFile("versions.json", rendering.json_bytes(versions_json(container))),
         # Docker sends the folder to its daemon: not the image file that lies in it afterwards.
         RenderedFile(".dockerignore", b"*.sqsh*\nlogs\n"),
@@ -152,6 +153,22 @@ def _requirements(container: Container) -> bytes:
         *(f"{n}=={v}" for n, v in container.python.items()),
     ]
     return ("\n".join(lines) + "\n").encode()
+
+
+def _check(container: Container, folder: str, sqsh: str) -> bytes:
+    option = rendering.sbatch_option
+    lines = [
+        option("job-name", f"check-{rendering.slug(container.name, 'image')}"),
+        option("output", f"{folder}/{rendering.LOG_FOLDER}/%x-%j.out"),
+        option("nodes", 2),
+        option("ntasks-per-node", 1),
+        option("gres", "gpu:1"),
+        option("time", "15"),
+        option("no-requeue"),
+    ]
+    return rendering.render(
+        f"{_FOLDER}/check.sbatch.j2", sbatch=lines, folder=folder, sqsh=sqsh, efa=container.network == "efa"
+    )
 
 
 def _sbatch(container: Container, folder: str) -> list[str]:

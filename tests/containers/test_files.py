@@ -43,7 +43,7 @@ def stage(text: str, name: str) -> str:
 
 @pytest.mark.parametrize("image", IMAGES)
 @pytest.mark.parametrize(
-    "file", ["Dockerfile", "requirements.txt", "build.sbatch", "README.md", "versions.json"]
+    "file", ["Dockerfile", "requirements.txt", "build.sbatch", "check.sbatch", "README.md", "versions.json"]
 )
 def test_files_are_as_reviewed(image: str, file: str) -> None:
     files = render.files(container(image), "/fsx/images/out")
@@ -58,7 +58,11 @@ def test_linters_find_nothing(tmp_path: Path, image: str, variant: str) -> None:
     report = lint([str(folder)])
     assert len(report.files) >= 5
     assert [f"{f.file}:{f.line} {f.rule}: {f.message}" for f in report.findings] == []
-    scripts = [str(folder / "build.sbatch"), *map(str, (folder / "scripts").glob("*.sh"))]
+    scripts = [
+        str(folder / "build.sbatch"),
+        str(folder / "check.sbatch"),
+        *map(str, (folder / "scripts").glob("*.sh")),
+    ]
     for script in scripts:
         subprocess.run(["bash", "-n", script], check=True)
     if shutil.which("shellcheck"):

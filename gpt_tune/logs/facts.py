@@ -35,6 +35,7 @@ class RunFacts:
     precision: str | None = None
     padded_vocab: int | None = None
     total_iterations: int | None = None
+    nodes: int | None = None
 
 
 def read_facts(arguments: Mapping[str, str]) -> RunFacts:
@@ -58,6 +59,7 @@ def read_facts(arguments: Mapping[str, str]) -> RunFacts:
         precision=_precision(a),
         padded_vocab=a.integer("padded_vocab_size"),
         total_iterations=a.integer("train_iters"),
+        nodes=_nodes(a),
     )
 
 
@@ -99,6 +101,18 @@ class _Arguments:
     def truth(self, *names: str) -> bool | None:
         value = self.text(*names)
         return {"true": True, "false": False}.get(value.lower()) if value is not None else None
+
+
+def _nodes(a: _Arguments) -> int | None:
+    """As the launcher says, unless that contradicts the number of ranks."""
+    nodes, world, local = (
+        a.integer("launcher_nodes"),
+        a.integer("world_size"),
+        a.integer("launcher_local_ranks"),
+    )
+    if not nodes or (world and (world % nodes or (local and world != nodes * local))):
+        return None
+    return nodes
 
 
 def _shape(a: _Arguments) -> ModelShape | None:

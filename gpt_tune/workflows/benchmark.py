@@ -39,7 +39,7 @@ def _metadata(result: ParseResult, record: RunRecord | None) -> dict[str, Any]:
     facts = result.facts
     layout = (record.plan or {}).get("layout", {}) if record else {}
     gpus = facts.gpus or (record.gpus if record else None) or None
-    nodes = record.nodes if record else None
+    nodes = (record.nodes if record else None) or facts.nodes
     shape = facts.shape
     return {
         "timestamp": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -282,3 +282,27 @@ def test_pipeline_engine_with_more_losses() -> None:
         "steps: 30 loss: 6.2210 lm_loss: 6.1100 aux_loss: 0.1110 iter time (s): 0.389 samples/sec: 658.098\n"
     )
     assert rows(text, "iteration", "loss", "step_time_ms") == [(30, 6.221, 389.0)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes"),
+    [
+        (["  max_nodes        : 8", "  nproc_per_node   : 8"], 8),
+        (
+            [
+                "[2026-01-01 10:00:00,123] [INFO] [launch.py:146:main] nnodes=4, num_local_procs=8, node_rank=0"
+            ],
+            4,
+        ),
+        (["job 4711: ranks 16, nodes 2, start 0, first node b200-1"], 2),
+        (
+            ["  world_size ................................. 64", "  max_nodes        : 7"],
+            None,
+        ),  # it cannot be
+        (["max_nodes is 8 here", "nothing"], None),
+    ],
+)
+def test_nodes_as_launchers_say(lines: list[str], nodes: int | None) -> None:
+    parser = LogParser()
+    parser.feed(lines)
+    assert parser.facts.nodes == nodes

@@ -8,6 +8,7 @@ from gpt_tune.logs.formats.base import Format
 from gpt_tune.logs.formats.composer import Composer
 from gpt_tune.logs.formats.deepspeed import Engine, Pipeline, Usage
 from gpt_tune.logs.formats.huggingface import HuggingFace
+from gpt_tune.logs.formats.launch import Launch
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.formats.megatron_side import Arguments, Events, Memory
 from gpt_tune.logs.formats.nanotron import Nanotron
@@ -19,7 +20,7 @@ from gpt_tune.logs.formats.torchtitan import Torchtitan
 
 # Order matters only within one line: marks and facts come before the steps they concern.
 FORMATS: tuple[Callable[[], Format], ...] = (
-    Arguments, Events, Saves, Memory, Usage, RankTimers,
+    Arguments, Events, Saves, Memory, Usage, RankTimers, Launch,
     Megatron, Pipeline, Engine,
     HuggingFace, Torchtitan, Nemo2, Lightning, BridgeStepTime, Composer, Nanotron,
     Torchtune, NanoGpt, Fairseq, AwsFsdp,

@@ -20,6 +20,9 @@ class Drafting:
     """Mixed into the app."""
 
     engine: Engine
+    forecast: Any = (
+        None  # the best layout for the choices so far, found in the background; stale ones are not shown
+    )
     _draft: Draft | None = None
     typed: dict[str, str]
 
@@ -51,7 +54,7 @@ class Drafting:
         return self.engine.choices.fields(self.draft, step)  # type: ignore[no-any-return]
 
     def summary(self) -> Sequence[tuple[str, str]]:
-        return self.engine.choices.summary(self.draft).parts  # type: ignore[no-any-return]
+        return self.engine.choices.summary(self.draft, self.forecast).parts  # type: ignore[no-any-return]
 
     def text_of(self, field: FieldLike) -> str:
         """What to show in a field: what was typed and is not legal yet, else its value."""

@@ -89,7 +89,8 @@ def _plan_parts(draft: Draft, forecast: Forecast | None) -> list[tuple[str, str]
     if forecast.plan is None:
         return [("layout", f"none fits: {forecast.trouble}" if forecast.trouble else "none fits")]
     best = ("layout", f"best so far: {layout_letters(forecast.plan.layout)}")
-    return [*_cost_parts(draft, forecast.plan, request), best]
+    costs = _cost_parts(draft, forecast.plan, request)
+    return [*costs[:-1], best, *costs[-1:]]
 
 
 def _cost_parts(draft: Draft, plan: Plan, request: PlanRequest | None) -> list[tuple[str, str]]:
@@ -100,18 +101,17 @@ def _cost_parts(draft: Draft, plan: Plan, request: PlanRequest | None) -> list[t
     hours = seconds * plan.layout.gpus / 3600
     limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib else ""
     ends = f"{seconds_words(step.low)} to {seconds_words(step.high)}"
-    speed = f"{step.model_tflops:.0f} model TFLOPS per GPU"
     parts = [
         ("step", f"{seconds_words(step.seconds)}, {ends} in 9 of 10 cases"),
         ("memory", f"{memory.device_gib:.0f}{limit} GiB per GPU" + _risk(memory.oom_probability)),
         ("takes", f"{seconds_words(seconds)}, {hours:,.1f} GPU-hours"),
-        ("speed", speed + (f", MFU {percent_words(step.mfu)}" if step.mfu else "")),
     ]
     if request is not None and step.seconds > 0:
         day = request.global_batch_size * request.seq_length * 86_400 / step.seconds
-        parts.append(("pace", f"{count_words(day)} tokens a day"))
         parts.append(("sure", short_words(request.node, request.cluster)))
-    return parts
+        parts.append(("pace", f"{count_words(day)} tokens a day"))
+    speed = f"{step.model_tflops:.0f} model TFLOPS per GPU"
+    return [*parts, ("speed", speed + (f", MFU {percent_words(step.mfu)}" if step.mfu else ""))]
 
 
 def layout_letters(layout: Layout) -> str:

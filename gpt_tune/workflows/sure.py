@@ -17,11 +17,12 @@ def sure_words(node: Node, cluster: str | None = None) -> str:
 
 
 def short_words(node: Node, cluster: str | None = None) -> str:
-    """The same in a few words, for a summary."""
+    """The same in a few words, for a summary: how wide the interval is stands beside it."""
     known = calibration.load(node, cluster)
-    if known.time_error is None:
-        return "rough: nothing measured here"
-    return f"times typically {percent_words(known.time_error)} off"
+    if not known.time_rows:
+        return "nothing measured on such GPUs"
+    where = "of this cluster" if cluster and known.name == cluster else f"on {node.gpu.id} elsewhere"
+    return f"from {known.time_rows} runs {where}"
 
 
 def _runs(known: Calibration, node: Node, cluster: str | None) -> str:

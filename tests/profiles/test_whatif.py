@@ -108,7 +108,7 @@ def test_the_forecast_is_the_planners_best_and_is_not_asked_twice() -> None:
     assert "best so far" in words["layout"]
     assert "GPU-hours" in words["takes"]
     assert "tokens a day" in words["pace"]
-    assert "off" in words["sure"]
+    assert "runs on b200" in words["sure"]
     moved = choices.put(draft, "resources.gpus", "128")
     assert "looking" in dict(choices.summary(moved, found).parts)["layout"]
 

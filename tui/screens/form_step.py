@@ -11,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 
 from tui.screens.step import StepPage
+from tui.widgets.choice import Choice
 from tui.widgets.fields import FieldLike, FieldRow, Form, help_lines
 from tui.widgets.lines import Lines
 
@@ -47,7 +48,11 @@ class FormStep(StepPage):
         self._sync()
 
     def _focus_first(self) -> None:
-        row = self.query_one("#form", Form).row(self.first) or next(iter(self.query(FieldRow)), None)
+        """What must be answered and is not, else where the page's own question is, else the top."""
+        rows = list(self.query(FieldRow))
+        own = self.query_one("#form", Form).row(self.first)
+        needed = [row for row in rows if row.field.required and not row.text] if own is not None else []
+        row = next(iter([*needed, *([own] if own else []), *rows]), None)
         if row is not None:
             row.control_widget.focus()
 
@@ -114,8 +119,11 @@ class FormStep(StepPage):
             row = form.row(field.key)
             error = self.tune.check(field.key, row.text if row is not None else self.tune.text_of(field))
             if error is not None and row is not None:
+                here = row.control_widget.has_focus
                 row.control_widget.focus()
                 self._show_help(row, error)
+                if here and isinstance(row.control_widget, Choice) and row.control_widget.at < 0:
+                    row.control_widget.action_list()  # Enter on a choice not made yet offers the choices
                 return False
         return True
 

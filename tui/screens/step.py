@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.timer import Timer
 
 from gpt_tune.errors import UserError
 from tui.screens.base import Page, trail
@@ -13,6 +14,8 @@ from tui.tasks import Tasks
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
 from tui.widgets.summary import Summary
+
+FORESEE_SECONDS = 0.25  # after the last change: nobody's typing waits for a search
 
 
 class StepPage(Tasks, Page):
@@ -26,6 +29,7 @@ class StepPage(Tasks, Page):
         ),
     ]
 
+    _foresee: Timer | None = None
     step: ClassVar[str] = ""
     question: ClassVar[str] = ""
 
@@ -57,8 +61,24 @@ class StepPage(Tasks, Page):
         self.show_summary()
 
     def show_summary(self) -> None:
-        """What is chosen so far and what it implies, kept current."""
+        """What is chosen so far and what it implies, kept current; the layout is looked for in the background."""
         self.query_one("#summary", Summary).show_parts(self.tune.summary())
+        if self._foresee is None:
+            self._foresee = self.set_timer(FORESEE_SECONDS, self._look_ahead)
+        else:
+            self._foresee.reset()
+
+    def _look_ahead(self) -> None:
+        self._foresee = None
+        if not self.tune.has_draft:
+            return
+        choices, draft, before = self.tune.engine.choices, self.tune.draft, self.tune.forecast
+        self.run_task("forecast", lambda: choices.forecast(draft, before), self._foreseen, lambda _: None)
+
+    def _foreseen(self, found: Any) -> None:
+        self.tune.forecast = found
+        if self.tune.has_draft:
+            self.query_one("#summary", Summary).show_parts(self.tune.summary())
 
     def say(self, text: str, role: str = "muted") -> None:
         """One sentence where the help stands."""

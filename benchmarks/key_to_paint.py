@@ -25,12 +25,12 @@ import pyte
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL_MS, GOAL_BYTES = 50.0, 5000.0
+SETTLED_SECONDS = 0.004
 APP = "from benchmarks.key_to_paint_app import main; raise SystemExit(main({log!r}))"
 WRITER = "from benchmarks.key_to_paint_app import write; write({log!r}, {rate}, {steps})"
 # (key, what must then stand on screen, what must not): every kind of work a key can start
 KEYS: tuple[tuple[str, str, str], ...] = (
     ("?", "Charts: the measured", ""),
-    ("\x1b[B", "", ""),
     ("\x1b", "", "Charts: the measured"),
     ("/", "Find in the log", ""),
     ("N", "N", ""),
@@ -38,10 +38,15 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("\x1b[5~", "", ""),
     ("\x1b[5~", "", ""),
     ("f", "follow", ""),
-    ("w", "", ""),
-    ("w", "", ""),
-    ("w", "", ""),
-    ("w", "", ""),
+    ("g", "", "── log"),
+    ("u", "smooth", ""),
+    ("+", "in part", ""),
+    ("a", "", "in part"),
+    ("u", "", "smooth"),
+    ("g", "── log", ""),
+    ("w", "", "── log"),
+    ("w", "── log", "step time"),
+    ("w", "step time", ""),
 )
 
 
@@ -62,33 +67,43 @@ class Screen:
     def text(self) -> str:
         return "\n".join(self.screen.display)
 
-    def read(self, seconds: float) -> float | None:
-        """Take what comes within so many seconds; when it came."""
+    def read(self, seconds: float) -> tuple[float, bytes] | None:
+        """What comes within so many seconds, and when it came."""
         ready, _, _ = select.select([self.file], [], [], seconds)
         if not ready:
             return None
         data = os.read(self.file, 1 << 20)
-        came = time.perf_counter()
         self.sent += len(data)
-        self._stream.feed(data)
-        return came
+        return time.perf_counter(), data
 
     def until(self, shown: str, gone: str, seconds: float = 30.0) -> float:
         """When the screen first shows one text and not the other."""
         stop = time.perf_counter() + seconds
-        came: float | None = time.perf_counter()
+        waiting: list[tuple[float, bytes]] = [(time.perf_counter(), b"")]
         while time.perf_counter() < stop:
-            text = self.text()
-            if came is not None and shown in text and not (gone and gone in text):
-                return came
-            came = self.read(0.5)
+            # What stands on screen is worked out once nothing more comes: that takes longer than to write it.
+            while (more := self.read(SETTLED_SECONDS)) is not None:
+                waiting.append(more)
+            found: float | None = None
+            for came, data in waiting:
+                self._stream.feed(data)
+                text = self.text()
+                if found is None and shown in text and not (gone and gone in text):
+                    found = came
+            if found is not None:
+                return found
+            waiting = []
         raise SystemExit(f"{shown!r} without {gone!r} did not come; the terminal shows:\n{self.text()}")
+
+    def feed(self, data: bytes) -> None:
+        self._stream.feed(data)
 
     def quiet(self, seconds: float) -> None:
         """Read for a while."""
         stop = time.perf_counter() + seconds
         while (left := stop - time.perf_counter()) > 0:
-            self.read(left)
+            if (more := self.read(left)) is not None:
+                self._stream.feed(more[1])
 
     def cpu(self) -> float:
         """Milliseconds of processor time the program has used, all threads (Linux: a clock per process)."""
@@ -103,11 +118,15 @@ class Screen:
 def press(screen: Screen, key: str, shown: str, gone: str) -> tuple[float, float]:
     """Milliseconds from a key to what it brings (with nothing to look for: to the next bytes), by the clock and on the
     processor."""
-    while screen.read(0.0) is not None:
-        pass
+    while (more := screen.read(0.0)) is not None:
+        screen.feed(more[1])
     used, began = screen.cpu(), time.perf_counter()
     os.write(screen.file, key.encode())
-    came = screen.until(shown, gone) if shown or gone else screen.read(5.0) or time.perf_counter()
+    if shown or gone:
+        came = screen.until(shown, gone)
+    else:
+        came, data = screen.read(5.0) or (time.perf_counter(), b"")
+        screen.feed(data)
     return 1000 * (came - began), screen.cpu() - used
 
 

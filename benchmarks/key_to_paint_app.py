@@ -36,7 +36,9 @@ def main(log: str) -> int:
     from tui.app import GptTune
     from tui.engine import Engine
     from tui.poller import Answer
+    from tui.promptness import be_prompt
 
+    be_prompt()
     run = record(log)
 
     class Bench(Engine):

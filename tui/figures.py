@@ -56,6 +56,8 @@ def figures(
     others: Sequence[Drawn] = (),
 ) -> dict[str, Figure]:
     """These figures at full length. others: runs to draw beside this one."""
+    import numpy as np
+
     marks = _marks(watch, axis)
     long = (update.summary.median_step_time_ms or 0.0) >= LONG_STEP_MS
     made: dict[str, Figure] = {}
@@ -66,7 +68,8 @@ def figures(
             made[name] = _memory(watch, update, title, unit, waiting)
             continue
         scale = 0.001 if name == "step_time_ms" and long else 1.0
-        x, y = watch.series(name, axis) if axis != "iteration" else watch.series(name)
+        x, y = watch.series(name, axis)
+        words = waiting if update.last_step is None or np.isfinite(y).any() else _missing(title, name, axis)
         expected, low, high = (
             v * scale if v is not None else None for v in predicted(watch.prediction, name)
         )
@@ -82,10 +85,19 @@ def figures(
             update.summary.warmup_steps,
             marks,
             tuple(_curve(other, name, axis, scale) for other in others),
-            waiting,
+            words,
             axis,
         )
     return made
+
+
+def _missing(title: str, name: str, axis: str) -> str:
+    """Why there is nothing to draw although there are steps."""
+    if axis == "tokens":
+        return "This log does not say how many tokens have been seen; t draws by step again."
+    if name == "model_tflops":
+        return "No model TFLOPS: neither the log nor the run says what the model's shape is."
+    return f"This log prints no {title}."
 
 
 def predicted(prediction: Prediction | None, name: str) -> tuple[float | None, float | None, float | None]:

@@ -197,7 +197,7 @@ async def test_a_filter_that_is_taken_off_while_it_is_judged_stays_off() -> None
         pane.add(numbered(0, 20_000))
         pane.set_filter("/line 0[0-4]+2$/")
         pane.set_filter("")
-        await until(pilot, lambda: not [w for w in app.workers if w.name == "_judge"], "the thread's end")
+        await until(pilot, lambda: not [w for w in app.workers if w.group == "filter"], "the thread's end")
         await until(pilot, lambda: "line 19999" in screen_text(app))
         assert len(pane.store.rows) == 20_000
 

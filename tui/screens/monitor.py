@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -15,6 +14,7 @@ from textual.message import Message
 
 from gpt_tune.errors import UserError
 from tui.poller import newest
+from tui.promptness import be_prompt
 from tui.scene import first_scene
 from tui.screens.base import Page, trail
 from tui.screens.monitor_charts import NAMES, empty_charts
@@ -29,9 +29,6 @@ from tui.widgets.paint import Line, line_width, squeeze
 if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
     from gpt_tune.workflows.watch import WatchUpdate
-
-# The following thread computes for a tenth of a second at a time; a key must not wait 5 ms for it at each step.
-SWITCH_SECONDS = 0.0005
 
 
 @dataclass
@@ -88,7 +85,7 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
 
     def on_mount(self) -> None:
         super().on_mount()
-        sys.setswitchinterval(SWITCH_SECONDS)
+        be_prompt()
         self.show_scene()
         self._follow()
         self.tune.refresh_jobs()

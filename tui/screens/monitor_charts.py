@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 NAMES = tuple(TITLES)
 MOST_OTHERS = 4  # runs beside this one
 TALL_ROWS = 44  # from here on there is room for two rows of charts
+PANES = ("both", "charts", "log")
 LOW_ROWS = 15  # below this a chart would leave no room for the log
 
 
@@ -49,23 +50,19 @@ class ChartKeys(Screen[None]):
     chart_view = View()
     first_figure = 0
     others: tuple[Any, ...] = ()
-    pane_view = 0
+    panes = PANES[0]
+    full = False  # whether one chart has the whole screen
 
     # --- which charts
-
-    @property
-    def full(self) -> bool:
-        """Whether one chart has the whole screen."""
-        return self.has_class("-one-chart")
 
     def chart_names(self) -> tuple[str, ...]:
         """The figures in view, by the room there is."""
         width, height = self.size
         if self.full:
             count = 1
-        elif self.has_class("-charts-only"):
+        elif self.panes == "charts":
             count = 4 if width < 120 else 6
-        elif self.has_class("-log-only"):
+        elif self.panes == "log":
             count = 0
         else:
             count = 2 if width < 120 else 3
@@ -90,13 +87,8 @@ class ChartKeys(Screen[None]):
 
     def ask_charts(self, names: tuple[str, ...] | None = None) -> None:
         if self.following is not None:
-            asked = self.following.asked
-            self.following.ask(
-                charts=self.chart_names() if names is None else names,
-                axis=self.chart_view.axis,
-                others=self.others,
-                turn=asked.turn + 1,
-            )
+            names = self.chart_names() if names is None else names
+            self.following.ask(charts=names, axis=self.chart_view.axis, others=self.others)
 
     def show_figures(self, figures: dict[str, Figure]) -> None:
         for name, figure in figures.items():
@@ -117,7 +109,7 @@ class ChartKeys(Screen[None]):
     # --- keys
 
     def action_one_chart(self) -> None:
-        self.set_class(not self.full, "-one-chart")
+        self.full = not self.full
         self.after_panes()
 
     def action_figure(self, by: int) -> None:
@@ -127,15 +119,18 @@ class ChartKeys(Screen[None]):
 
     def action_panes(self) -> None:
         """Cycle: charts and log, charts only, log only."""
-        views = ("", "-charts-only", "-log-only")
-        self.remove_class("-one-chart")
-        self.pane_view = (self.pane_view + 1) % len(views)
-        for name in views[1:]:
-            self.set_class(name == views[self.pane_view], name)
+        self.full = False
+        self.panes = PANES[(PANES.index(self.panes) + 1) % len(PANES)]
         self.after_panes()
 
     def after_panes(self) -> None:
+        """Show the panes that are wanted. Set on each widget: a class on the screen would style everything anew."""
+        log = self.panes != "charts" and not self.full
+        for name in ("#log", "#log-title"):
+            self.query_one(name).display = log
+        self.query_one("#stats").display = self.panes != "log" and not self.full
         self.arrange_charts()
+        self.query_one("#charts").styles.height = "40%" if log else "1fr"
         self.refresh_bindings()
 
     def _axes(self) -> list[Any]:
@@ -170,7 +165,7 @@ class ChartKeys(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("zoom", "pan", "whole", "logarithmic", "smooth", "figure", "axis", "compare"):
-            return not self.has_class("-log-only")
+            return self.panes != "log"
         return super().check_action(action, parameters)
 
 

@@ -172,13 +172,14 @@ class Following:
         self._reader.use_filter(asked.filter)
         update = self.watch.poll()
         scene = scene_of(self.watch, update, self.record, self.reason)
-        redraw = (asked.charts, asked.axis, asked.turn, asked.others) != (
-            last.charts, last.axis, last.turn, last.others,
-        )  # fmt: skip
+        anew = (asked.axis, asked.turn, asked.others) != (last.axis, last.turn, last.others)
+        names = asked.charts
+        more = tuple(name for name in names if name not in last.charts)
         charts: dict[str, Figure] = {}
-        if self._camera.due(update, redraw):
+        due = self._camera.due(update, anew)
+        if due or more:
             words = waiting(self.watch, update, self.reason)
-            charts = figures(self.watch, update, asked.charts, asked.axis, words, asked.others)
+            charts = figures(self.watch, update, names if due else more, asked.axis, words, asked.others)
         return Shot(
             self._reader.read(update),
             asked.filter,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
-from textual import events, work
-from textual.geometry import Region
+from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
 from tui.widgets.chart_data import ChartData, Figure, View, frame, off_chart
 from tui.widgets.paint import Line, Painted, Span, fit, line_width, text_of
 from tui.widgets.plot import LETTERS, MARKS, OTHER_ROLES, draw
+from tui.widgets.regions import changed_regions
 from tui.widgets.words import three
 
 LEGEND_FROM = 13  # rows: lower charts keep them for the curve
@@ -73,9 +74,10 @@ class Chart(Painted):
             self._stale = True
             return
         self._drawing = True
-        self._draw(self.figure, self.view, self.size.width, self.size.height)
+        job = partial(self._draw, self.figure, self.view, self.size.width, self.size.height)
+        # A description of its own: the usual one would spell out every value.
+        self.run_worker(job, group="chart", description="chart", thread=True, exit_on_error=False)
 
-    @work(thread=True, group="chart", exclusive=False, exit_on_error=False)
     def _draw(self, figure: Figure, view: View, width: int, height: int) -> None:
         data = self.data
         lines: list[Line] = [[("chart not drawn", "bad")]]
@@ -138,23 +140,3 @@ def legend_lines(data: ChartData) -> list[Line]:
         if kind in kinds:
             line += [(f"{letter} ", role), (f"{kind}  ", "muted")]
     return [line] if line else []
-
-
-def changed_regions(before: list[Line], after: list[Line], width: int) -> list[Region]:
-    """Where two pictures differ: one stretch of each line that changed."""
-    regions: list[Region] = []
-    for y in range(max(len(before), len(after))):
-        old = _cells(before[y]) if y < len(before) else []
-        new = _cells(after[y]) if y < len(after) else []
-        if old == new:
-            continue
-        if len(old) != len(new) or line_width(after[y] if y < len(after) else []) != len(new):
-            regions.append(Region(0, y, width, 1))
-            continue
-        differ = [i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-        regions.append(Region(differ[0], y, differ[-1] - differ[0] + 1, 1))
-    return regions
-
-
-def _cells(line: Line) -> list[tuple[str, str]]:
-    return [(char, role) for text, role in line for char in text]

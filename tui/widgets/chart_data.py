@@ -14,6 +14,7 @@ from tui.widgets.scales import settled, settled_window
 
 AXES = (("iteration", "step"), ("hours", "hours"), ("tokens", "tokens"))
 LEAST_STEPS = 8.0  # the narrowest view, in steps of the axis' mean distance
+FIRST_STEPS = 24.0  # the axis of a run that has just begun
 SMOOTH_SHARE = 25  # smoothing goes over a 25th of what is in view
 SPARE = 0.04
 
@@ -108,7 +109,12 @@ def frame(figure: Figure, view: View, columns: int) -> ChartData:
     if not any(len(x) for x in everything):
         return data
     start, stop, _ = bounds(everything, view)
-    start, end = settled_window(start, stop, view.span is not None) if view.stop is None else (start, stop)
+    if view.stop is None:
+        moving = view.span is not None
+        least = FIRST_STEPS if figure.axis == "iteration" and not moving else 0.0
+        start, end = settled_window(start, stop, moving, least)
+    else:
+        end = stop
     over = (start, end)
     columns = max(columns, 8)
     return replace(

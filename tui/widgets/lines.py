@@ -10,6 +10,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.widgets.paint import Line, Painted, wrap
+from tui.widgets.regions import changed_regions
 
 
 class Lines(Painted, ScrollView, can_focus=False):
@@ -41,10 +42,13 @@ class Lines(Painted, ScrollView, can_focus=False):
         if list(lines) != self._source:
             self._source = list(lines)
             self._wrapped_at = 0
-            height = len(self._rows)
-            self._rewrap(self.scrollable_content_region.width)
+            before, width = self._rows, self.scrollable_content_region.width
+            self._rewrap(width)
             # A new layout repaints the whole screen: only when the height really changes.
-            self.refresh(layout=len(self._rows) != height)
+            if len(self._rows) != len(before) or self.scroll_offset.y or width <= 0:
+                self.refresh(layout=len(self._rows) != len(before))
+            elif regions := changed_regions(before, self._rows, width):
+                self.refresh(*regions)
 
     def say(self, text: str, role: str = "") -> None:
         """Show one sentence."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from textual import work
 from textual.message import Message
 from textual.widget import Widget
 
@@ -47,11 +47,14 @@ class Filtering(Widget):
         self.filter_text, self.filter_words = text, self._filter.words() if self._filter is not None else ""
         self.judging = self._filter is not None and len(self.store.held) > AT_ONCE
         if self.judging:
-            self._judge(text, self.store.first, list(self.store.held))
+            job = partial(self._judge, text, self.store.first, list(self.store.held))
+            # A description of its own: the usual one would spell out every line.
+            self.run_worker(
+                job, group="filter", description="filter", thread=True, exclusive=True, exit_on_error=False
+            )
         else:
             self._keep_place(lambda: self.store.judge(self.wants))
 
-    @work(thread=True, exclusive=True, group="filter", exit_on_error=False)
     def _judge(self, text: str, first: int, held: list[Entry]) -> None:
         wanted = parse_filter(text)  # of its own: patterns keep state and are not shared between threads
         self.post_message(Judged(text, first, [wanted.matches(entry.facts) for entry in held]))

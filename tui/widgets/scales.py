@@ -27,9 +27,10 @@ def settled(low: float, high: float) -> tuple[float, float]:
     return math.floor(low / grid + 1e-9) * grid, math.ceil(high / grid - 1e-9) * grid
 
 
-def settled_window(first: float, last: float, moving: bool) -> tuple[float, float]:
+def settled_window(first: float, last: float, moving: bool, least: float = 0.0) -> tuple[float, float]:
     """An axis that grows to the right: it ends up to an eighth beyond the last value and then stays for a while.
-    moving: its beginning follows too."""
+    moving: its beginning follows too. least: how long it is at least."""
+    last = max(last, first + least)
     span = last - first
     if span <= 0:
         return first, first + 1

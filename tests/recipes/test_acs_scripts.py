@@ -267,6 +267,24 @@ def test_any_text_arrives_as_it_is_or_is_refused(
         assert outcome.environment("python3")["MY_VALUE"] == value
 
 
+# Options of transformers 4.56.1, which release 25.10 of the image is built on. 48 command lines of docker.sh (every
+# schedule, precision, ZeRO stage, compiled or not) went through its HfArgumentParser with DeepSpeed 0.16.9.
+OPTIONS = set((Path(__file__).parents[1] / "data" / "acs" / "training_arguments.txt").read_text().split())
+
+
+@pytest.mark.parametrize("style", ["constant", "linear", "cosine", "inverse-square-root"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
+def test_the_trainer_knows_every_option(style: Any, precision: Any, tmp_path: Path) -> None:
+    training = Training(lr_decay_style=style, precision=precision, checkpoint_interval=10)
+    acs = dataclasses.replace(SCRIPT, compile=True)
+    folder = written(acs_job(tmp_path / "run", acs, profile={"training": training}))
+    (folder / "checkpoints" / "checkpoint-10").mkdir(parents=True)
+    found = options(trainer_words(run(folder / "docker.sh", tmp_path / "s")))
+    assert len(found) > 18
+    assert {name.removeprefix("--") for name in found} <= OPTIONS
+    assert found["--lr_scheduler_type"] in ("constant_with_warmup", "linear", "cosine", "inverse_sqrt")
+
+
 @pytest.mark.parametrize("file", ["job.sbatch", "docker.sh", "pytorchjob.yaml", "README.md"])
 @pytest.mark.parametrize("kind", ["benchmark", "training"])
 def test_files_are_as_reviewed(kind: str, file: str) -> None:

@@ -72,6 +72,12 @@ def checked(shape: ModelShape) -> ModelShape:
         raise UserError(f"norms_per_layer of {where} is {shape.norms_per_layer}.", "Use 1, 2 or 4.")
     _choice(shape.positions, "positions", where, ("learned", "rotary", "alibi", "none"))
     _choice(shape.norm, "norm", where, ("layernorm", "rmsnorm"))
+    if not (math.isfinite(shape.rope_theta) and shape.rope_theta > 1):
+        raise UserError(f"rope_theta of {where} is {shape.rope_theta:g}.", "Give the base, such as 10000.")
+    if not 0 < shape.rotary_share <= 1:
+        raise UserError(
+            f"rotary_share of {where} is {shape.rotary_share:g}.", "Give a share above 0, up to 1."
+        )
     if shape.experts:
         _check_experts(shape, where)
     return shape

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.models import rope
 from gpt_tune.models.check import checked, head_size_of, whole_number
 from gpt_tune.models.shape import ModelShape
 
@@ -32,6 +33,7 @@ def from_fields(data: Mapping[str, Any], where: str, model_id: str) -> ModelShap
             raise UserError(f"{where} lacks {name!r}.", f"A model needs {', '.join(REQUIRED)}.")
     values = {name: _typed(name, value, where) for name, value in data.items()}
     values["id"] = values.get("id") or model_id or _custom_id(values)
+    values["rope_scaling"] = rope.canonical(values.get("rope_scaling", ""), where)
     return checked(ModelShape(**_with_defaults(values, where)))
 
 
@@ -79,6 +81,8 @@ def _typed(name: str, value: Any, where: str) -> Any:
     kind = _KINDS[name]
     if kind == "int":
         return whole_number(value, name, where, 1 if name in _POSITIVE else 0)
+    if kind == "float":
+        return _number(value, name, where)
     if kind == "bool":
         return _truth(value, name, where)
     if kind.startswith("tuple"):
@@ -91,6 +95,15 @@ def _typed(name: str, value: Any, where: str) -> Any:
 
 
 _POSITIVE = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "seq_length", "head_size")
+
+
+def _number(value: Any, name: str, where: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"{name} of {where} is {value!r}, which is not a number.", "Give a number."
+        ) from error
 
 
 def _truth(value: Any, name: str, where: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt_tune.errors import UserError, nearest
+from gpt_tune.models import rope
 from gpt_tune.models.check import whole_number
 from gpt_tune.models.fields import from_fields
 from gpt_tune.models.shape import ModelShape
@@ -82,6 +83,23 @@ class _Reader:
             raise UserError(f"{self.where} lacks {keys[0]!r}.", "Give the model's complete config.json.")
         return default
 
+    def rope(self, theta: float = 10000.0, share: float = 1.0) -> Fields:
+        """Rotary positions; transformers 5 puts all of it under rope_parameters."""
+        inner = self.config.get("rope_parameters")
+        inner = inner if isinstance(inner, Mapping) else {}
+        scaling = self.config.get("rope_scaling")
+        scaling = scaling if isinstance(scaling, Mapping) else inner
+
+        def first(*names: str) -> Any:
+            found = (self.config.get(n, inner.get(n)) for n in names)
+            return next((v for v in found if v is not None), None)
+
+        return {
+            "rope_theta": first("rope_theta", "rotary_emb_base") or theta,
+            "rotary_share": first("partial_rotary_factor", "rotary_pct") or share,
+            "rope_scaling": rope.written(scaling),
+        }
+
     def flag(self, key: str, default: bool) -> bool:
         value = self.config.get(key, default)
         if not isinstance(value, bool):
@@ -106,6 +124,7 @@ def _llama_like(
         "seq_length": r.number("max_position_embeddings", default=seq),
         "qkv_bias": bias,
         "tied_embeddings": r.flag("tie_word_embeddings", tied),
+        **r.rope(),
     }
 
 
@@ -170,7 +189,7 @@ def _gemma3(r: _Reader) -> Fields:
 
 
 def _nemotron(r: _Reader) -> Fields:
-    return {**_llama_like(r), "gated_mlp": False, "norm": "layernorm"}
+    return {**_llama_like(r), "gated_mlp": False, "norm": "layernorm", **r.rope(share=0.5)}
 
 
 def _gpt(r: _Reader) -> Fields:
@@ -206,6 +225,7 @@ def _neox(r: _Reader) -> Fields:
         "vocab": r.number("vocab_size"),
         "seq_length": r.number("max_position_embeddings", default=2048),
         "positions": "rotary",
+        **r.rope(share=0.25),
         "tied_embeddings": r.flag("tie_word_embeddings", False),
     }
 
@@ -263,6 +283,7 @@ def _falcon(r: _Reader) -> Fields:
         "vocab": r.number("vocab_size"),
         "seq_length": r.number("max_position_embeddings", default=2048),
         "positions": "alibi" if r.flag("alibi", False) else "rotary",
+        **r.rope(),
         "linear_bias": bias,
         "qkv_bias": bias,
         "norms_per_layer": r.number("num_ln_in_parallel_attn", default=2) if new else (1 if parallel else 2),

@@ -46,6 +46,11 @@ class ModelShape:
     norms_per_layer: int = 2
     # Rows of a learned position table; 0 means seq_length.
     position_slots: int = 0
+    # Rotary positions: the base of their angles, the share of a head that turns, and how the angles are scaled
+    # for longer texts (models/rope.py reads it; "" for not at all).
+    rope_theta: float = 10000.0
+    rotary_share: float = 1.0
+    rope_scaling: str = ""
     # The published exact parameter count this shape was checked against; 0 when none is known.
     public_total: int = 0
     aliases: tuple[str, ...] = ()

@@ -26,10 +26,10 @@ _TRAINER = ("prepare.py", "convert.py", "weights.py", "attention.py")
 
 
 class Llama2FinetuneRecipe:
-    """Llama 1 and 2: Hugging Face weights to Megatron-DeepSpeed, then supervised fine-tuning that saves."""
+    """Llama 1, 2 and 3: Hugging Face weights to Megatron-DeepSpeed, then supervised fine-tuning that saves."""
 
     name = "llama2-finetune"
-    title = "Llama 2 fine-tuning: convert Hugging Face weights, train all of them with Megatron-DeepSpeed"
+    title = "Llama fine-tuning: convert Hugging Face weights, train all of them with Megatron-DeepSpeed"
     planned = True
     trainer = "megatron-deepspeed"
     # The converter writes the pipeline engine's checkpoints, and the trainer masks questions only with it.
@@ -149,12 +149,6 @@ def _model_problems(model: ModelShape) -> list[str]:
             f"{model.id} is not built like Llama 2 (RMSNorm, SwiGLU, rotary positions, no biases, untied embeddings), "
             "which is all that the converter knows."
         )
-    elif model.vocab > 100_000:
-        # Llama 3: its tokenizer's size differs from the embedding's, and its rotary base is 500000.
-        found.append(
-            f"{model.id} has {model.vocab} tokens and another rotary base than the trainer's 10000: use llama-7b to "
-            "llama-65b or llama-2-7b to llama-2-70b, or the recipe qlora."
-        )
     return found
 
 
@@ -180,6 +174,7 @@ def _settings(spec: JobSpec) -> dict[str, Any]:
             "intermediate_size": model.ffn,
             "vocab_size": model.vocab,
         },
+        "rope": {"theta": model.rope_theta, "scaling": model.rope_scaling},
         "max_samples": tune.max_samples or 0,
         **{name: getattr(tune, name) for name in names},
     }
@@ -194,7 +189,13 @@ def _values(run: pretraining.Run) -> dict[str, Any]:
         ("CONVERTED_DIR", f"{spec.run_dir}/converted", "where converted weights go; runs may share it"),
         ("EXPORT_DIR", f"{spec.run_dir}/export", "where Hugging Face weights go after training"),
     ]
-    return {**values, "paths": paths, "repair_when": "1"}
+    model = spec.model
+    own_angles = model.rope_theta != megatron_model.TRAINERS_THETA or model.rope_scaling
+    needs_2025 = (
+        f"{model.id} turns positions with base {model.rope_theta:g}, and this checkout of 2024 has no option for it; "
+        "use Megatron-DeepSpeed since December 2024."
+    )
+    return {**values, "paths": paths, "repair_when": "1", "needs_2025": needs_2025 if own_angles else ""}
 
 
 def _mounts(spec: JobSpec) -> list[str]:

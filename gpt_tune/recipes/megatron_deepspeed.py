@@ -224,6 +224,7 @@ def overrides(run: Run) -> list[tuple[str, Any, str]]:
 
 def script_values(run: Run) -> dict[str, Any]:
     training, model, trainer = run.spec.profile.training, run.spec.model, run.spec.profile.trainer
+    own_rows = training.tokenizer == "huggingface" and not run.numbers.synthetic
     fixed = [
         *megatron_model.flags(model),
         *megatron_numbers.training_flags(training),
@@ -256,7 +257,8 @@ def script_values(run: Run) -> dict[str, Any]:
         "max_positions": run.numbers.max_positions,
         "no_engine": not pipeline_engine(run.layout, run.plan.trainer) and run.layout.zero_stage < 2,
         "block": run.layout.recompute.method == "block",
-        "repair_when": megatron_model.repair_when(model),
+        "repair_when": megatron_model.repair_when(model, own_rows),
+        "repairs": megatron_model.repairs(model, own_rows),
         "synthetic": SYNTHETIC,
         "extra_arguments": trainer.extra_arguments,
     }

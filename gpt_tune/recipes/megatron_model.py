@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gpt_tune.hardware.parts import Gpu
 from gpt_tune.layouts.layout import Layout
+from gpt_tune.models import rope
 from gpt_tune.models.shape import ModelShape
 
+TRAINERS_THETA = 10000
 # SASS that megatron/fused_kernels asks nvcc for (4efb479); there is no PTX, so nothing newer can run it.
 _FUSED_SOFTMAX_GPUS = frozenset({(7, 0), (8, 0), (8, 6), (8, 7), (8, 9), (9, 0)})
 
@@ -24,6 +26,22 @@ def problems(model: ModelShape) -> list[str]:
     if model.qkv_bias and not model.linear_bias:
         found.append(
             f"{model.id} has biases in queries, keys and values only; Megatron-DeepSpeed has all or none."
+        )
+    if model.positions == "rotary":
+        found += _rotary_problems(model)
+    return found
+
+
+def _rotary_problems(model: ModelShape) -> list[str]:
+    scaling = rope.parse(model.rope_scaling, model.id)
+    found = []
+    if scaling is not None and scaling.kind not in rope.FIXED:
+        found.append(
+            f"{model.id} scales its rotary angles by {scaling.kind!r}; this recipe can {' and '.join(rope.FIXED)}."
+        )
+    if model.rope_theta != int(model.rope_theta):
+        found.append(
+            f"{model.id} has the rotary base {model.rope_theta:g}; Megatron-DeepSpeed takes whole numbers."
         )
     return found
 
@@ -44,6 +62,11 @@ def flags(model: ModelShape) -> list[list[str]]:
         shape.append(["--normalization", "rmsnorm"])
     if model.positions == "rotary":
         shape.append(["--use-rotary-position-embeddings"])
+        # The trainer's own defaults are left out: checkouts before these options have nothing else.
+        if model.rope_theta != TRAINERS_THETA:
+            shape.append(["--rotary-position-embeddings-theta", str(int(model.rope_theta))])
+        if model.rotary_share != 1:
+            shape.append(["--rotary-percent", repr(float(model.rotary_share))])
     if model.positions == "none":
         shape.append(["--no-position-embedding"])
     if model.gated_mlp:
@@ -73,9 +96,15 @@ def fused_softmax(layout: Layout, gpu: Gpu | None) -> tuple[bool, str]:
     return True, ""
 
 
-def repair_when(model: ModelShape) -> str:
+def repairs(model: ModelShape, own_rows: bool) -> list[str]:
+    """What repaired.py is told. own_rows: the tokenizer is a Hugging Face one, which counts its tokens short."""
+    found = ["--rope-scaling", model.rope_scaling] if model.rope_scaling else []
+    return [*found, "--vocabulary", str(model.vocab)] if own_rows else found
+
+
+def repair_when(model: ModelShape, own_rows: bool = False) -> str:
     """Shell arithmetic that is true when a run meets a defect of the trainer (templates: repaired.py)."""
-    if model.kv_heads != model.heads:
+    if model.kv_heads != model.heads or model.rope_scaling or own_rows:
         return "1"
     conditions = ["FUSE_SOFTMAX == 1", "(FLASH_ATTENTION == 0 && MICRO_BATCH_SIZE > 1)"]
     if model.positions == "rotary":

@@ -1,6 +1,6 @@
-"""Run Megatron-DeepSpeed's pretrain_gpt.py with four defects of its public 2025 snapshot (4efb479) mended.
+"""Run Megatron-DeepSpeed's pretrain_gpt.py with six defects of its public 2025 snapshot (4efb479) mended.
 
-    python repaired.py /path/to/Megatron-DeepSpeed/pretrain_gpt.py ARGUMENTS...
+    python repaired.py [--rope-scaling TEXT] [--vocabulary N] /path/to/Megatron-DeepSpeed/pretrain_gpt.py ARGUMENTS...
 
 The job starts the trainer through this file only when its layout meets one of them:
 1. Rotary positions: the pipeline engine stops, because their cosines and sines are a list, which has no
@@ -9,10 +9,15 @@ The job starts the trainer through this file only when its layout meets one of t
 3. Attention without flash at a micro batch above 1, or with one key-value head on a GPU: `.view()` of a tensor
    that is not contiguous.
 4. The fused softmax is always built for compute capability 7.0 too, which the compiler of CUDA 13 refuses.
+5. Rotary angles cannot be scaled: with --rope-scaling they are, as a config.json's rope_scaling says
+   ("llama3 factor=8 low=1 high=4 original=8192" or "linear factor=4").
+6. Hugging Face tokenizers count without their added tokens, which then have no row in the embedding: with
+   --vocabulary the embedding has at least that many rows.
 Nothing in the checkout is changed.
 """
 
 import importlib
+import math
 import runpy
 import sys
 from pathlib import Path
@@ -77,6 +82,38 @@ class Cut:
         return self.parts[first]
 
 
+def scaled(frequencies, text):
+    """Rotary frequencies after scaling: Hugging Face's "llama3" and "linear" (defect 5)."""
+    kind, *parts = text.split()
+    numbers = {name: float(number) for name, number in (part.split("=") for part in parts)}
+    factor = numbers["factor"]
+    if kind == "linear":
+        return frequencies / factor
+    if kind != "llama3":
+        raise SystemExit(f"repaired.py: rotary angles cannot be scaled by {kind!r}")
+    low, high, original = numbers["low"], numbers["high"], numbers["original"]
+    # Waves in the original length: many are left alone, few are stretched, with a slope in between.
+    kept = ((original * frequencies / (2 * math.pi) - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - kept) * frequencies / factor + kept * frequencies
+
+
+def mend_scaling(module, text):
+    """Scale the angles of every rotary embedding that is made."""
+    plain = module.RotaryEmbedding.__init__
+
+    def initialise(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        self.inv_freq = scaled(self.inv_freq, text)
+
+    module.RotaryEmbedding.__init__ = initialise
+
+
+def mend_tokenizer(module, rows):
+    """Let a Hugging Face tokenizer count its added tokens (defect 6)."""
+    plain = module._HFTokenizer.vocab_size.fget
+    module._HFTokenizer.vocab_size = property(lambda self: max(rows, plain(self)))
+
+
 def mend_attention(transformer):
     """Cut the projection by the numbers of heads, into contiguous parts (defects 2 and 3)."""
     attention = transformer.ParallelAttention
@@ -124,18 +161,39 @@ def capability_of_gpu():
     return torch.cuda.get_device_capability() if torch.cuda.is_available() else None
 
 
+def own_options():
+    """Our options, which stand before the program; what is left in sys.argv is the program's."""
+    found = {}
+    while len(sys.argv) > 2 and sys.argv[1] in ("--rope-scaling", "--vocabulary"):
+        found[sys.argv[1]] = sys.argv[2]
+        del sys.argv[1:3]
+    return found
+
+
 def main():
+    options = own_options()
     if len(sys.argv) < 2:
-        sys.exit("usage: repaired.py /path/to/pretrain_gpt.py ARGUMENTS...")
+        sys.exit(
+            "usage: repaired.py [--rope-scaling TEXT] [--vocabulary N] /path/to/pretrain_gpt.py ARGUMENTS..."
+        )
     program = Path(sys.argv[1])
     sys.argv = sys.argv[1:]
     sys.path[0] = str(program.parent)
     try:
         transformer = importlib.import_module("megatron.model.transformer")
-        mend_rotary(importlib.import_module("megatron.model.rotary_pos_embedding"), transformer)
+        rotary = importlib.import_module("megatron.model.rotary_pos_embedding")
+        if "--rope-scaling" in options:
+            mend_scaling(rotary, options["--rope-scaling"])
+        if "--vocabulary" in options:
+            tokenizers = importlib.import_module("megatron.tokenizer.tokenizer")
+            mend_tokenizer(tokenizers, int(options["--vocabulary"]))
+        mend_rotary(rotary, transformer)
         mend_attention(transformer)
         mend_kernels(importlib.import_module("torch.utils.cpp_extension"), capability_of_gpu())
     except (ImportError, AttributeError) as error:
+        if options:  # it would train another model than the one that was asked for
+            lost = " ".join(f"{name} {value}" for name, value in options.items())
+            sys.exit(f"repaired.py: this trainer is not the one it was made for ({error}): {lost} is lost")
         print(
             f"repaired.py: this trainer is not the one it was made for ({error}); left as it is", flush=True
         )

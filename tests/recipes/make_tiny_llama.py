@@ -1,4 +1,4 @@
-"""Write random weights of a tiny Llama, a tokenizer and records: FOLDER [chat] [KV_HEADS]. Needs transformers."""
+"""Write random weights of a tiny Llama, a tokenizer, records: FOLDER [chat] [llama3] [KV_HEADS]. Needs transformers."""
 
 # mypy: ignore-errors
 import json
@@ -40,6 +40,14 @@ def tokenizer(chat):
 def main():
     folder = Path(sys.argv[1])
     made = tokenizer(chat="chat" in sys.argv[2:])
+    angles = {}
+    if "llama3" in sys.argv[2:]:
+        # As Llama 3.1: no unknown token, tokens added behind those that are counted, scaled angles.
+        made.unk_token = None
+        made.add_tokens([f"<|reserved_special_token_{i}|>" for i in range(64)], special_tokens=True)
+        scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                   "original_max_position_embeddings": 64}  # fmt: skip
+        angles = {"rope_parameters": {**scaling, "rope_theta": 500000.0}}
     made.save_pretrained(folder)
     torch.manual_seed(0)
     groups = next((int(a) for a in sys.argv[2:] if a.isdigit()), 2)
@@ -47,7 +55,7 @@ def main():
     spread = 0.02 if "chat" in sys.argv[2:] else 0.3
     config = LlamaConfig(
         vocab_size=len(made), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=groups, max_position_embeddings=256, initializer_range=spread,
+        num_key_value_heads=groups, max_position_embeddings=256, initializer_range=spread, **angles,
     )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     pairs = [(a, b) for a in range(6) for b in range(6)]

@@ -327,7 +327,6 @@ def test_scripts_are_sound(tmp_path: Path, weights: Path, environment: dict[str,
     ("model", "words"),
     [
         ("gpt-1.3b", "not built like Llama 2"),
-        ("llama-3.1-8b", "another rotary base"),
         ("mixtral-8x7b", "mixture of experts"),
         ("qwen3-8b", "normalises queries"),
         ("nothing", "nothing"),

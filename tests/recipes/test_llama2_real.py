@@ -46,28 +46,31 @@ for name, things in (
 """
 
 
-def tiny(kv_heads: int) -> ModelShape:
+def tiny(kind: str) -> ModelShape:
+    three = kind == "llama3"
     return ModelShape(
-        id="tiny-llama", layers=2, hidden=64, heads=4, kv_heads=kv_heads, ffn=128, vocab=320, seq_length=LENGTH,
-        head_size=16, gated_mlp=True, norm="rmsnorm", linear_bias=False, qkv_bias=False, positions="rotary",
-        tied_embeddings=False,
+        id="tiny-llama", layers=2, hidden=64, heads=4, kv_heads=4 if kind == "4" else 2, ffn=128,
+        vocab=384 if three else 320, seq_length=LENGTH, head_size=16, gated_mlp=True, norm="rmsnorm",
+        linear_bias=False, qkv_bias=False, positions="rotary", tied_embeddings=False,
+        rope_theta=500000.0 if three else 10000.0,
+        rope_scaling="llama3 factor=8 low=1 high=4 original=64" if three else "",
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=[4, 2], ids=["all heads", "grouped"])
-def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+@pytest.fixture(scope="module", params=["4", "2", "llama3"], ids=["all heads", "grouped", "llama 3.1"])
+def weights(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp(f"tiny llama {request.param}")
-    make = [f"{VENV}/bin/python", str(HERE / "make_tiny_llama.py"), str(folder), str(request.param)]
+    make = [f"{VENV}/bin/python", str(HERE / "make_tiny_llama.py"), str(folder), request.param]
     subprocess.run(make, check=True, capture_output=True)
     return folder, request.param
 
 
-def job(run_dir: Path, folder: Path, kv_heads: int, fix: dict[str, Any], **changes: Any) -> Path:
+def job(run_dir: Path, folder: Path, kind: str, fix: dict[str, Any], **changes: Any) -> Path:
     """The rendered job; its script. gloo, and an embedding without rows that the weights lack."""
     gpus = fix.get("tensor_parallel", 1) * fix.get("pipeline_parallel", 1)
     fixed = {"precision": "fp32", "flash_attention": False, "micro_batch_size": BATCH, **fix}
     request = planner.build_request(
-        tiny(kv_heads), gpus, gpu="h200", fix={**recipes.required("llama2-finetune"), **fixed}, seq_length=LENGTH,
+        tiny(kind), gpus, gpu="h200", fix={**recipes.required("llama2-finetune"), **fixed}, seq_length=LENGTH,
         global_batch_size=BATCH, trainer=Trainer(name="megatron-deepspeed", deepspeed="0.19.8", dropout=0.0),
     )  # fmt: skip
     tune = Finetune(
@@ -103,7 +106,7 @@ def job(run_dir: Path, folder: Path, kv_heads: int, fix: dict[str, Any], **chang
         },
         scheduler="local", site=Site(environment=Environment(kind="venv", path=VENV, variables=variables)),
     )  # fmt: skip
-    return put(recipes.render(dataclasses.replace(spec, model=tiny(kv_heads))), run_dir)
+    return put(recipes.render(dataclasses.replace(spec, model=tiny(kind))), run_dir)
 
 
 def run(script: Path, **more: str) -> str:
@@ -126,10 +129,10 @@ def losses(output: str) -> dict[int, float]:
     "fix", [{}, {"tensor_parallel": 2}, {"pipeline_parallel": 2}], ids=["1", "tp2", "pp2"]
 )
 def test_converted_weights_compute_what_the_originals_do(
-    tmp_path: Path, weights: tuple[Path, int], fix: dict[str, Any]
+    tmp_path: Path, weights: tuple[Path, str], fix: dict[str, Any]
 ) -> None:
-    folder, kv_heads = weights
-    script = job(tmp_path / "run", folder, kv_heads, fix)
+    folder, kind = weights
+    script = job(tmp_path / "run", folder, kind, fix)
     output = run(script)
     reference = subprocess.run(
         [f"{VENV}/bin/python", str(HERE / "reference_loss.py"), str(tmp_path / "run"), str(folder), CHECKOUT,
@@ -146,11 +149,11 @@ def test_converted_weights_compute_what_the_originals_do(
     assert losses(again)[5] < found[1]
 
 
-def test_export_gives_the_weights_back(tmp_path: Path, weights: tuple[Path, int]) -> None:
+def test_export_gives_the_weights_back(tmp_path: Path, weights: tuple[Path, str]) -> None:
     """With a learning rate next to nothing, what comes out is what went in, as 16-bit numbers."""
-    folder, kv_heads = weights
+    folder, kind = weights
     script = job(
-        tmp_path / "run", folder, kv_heads, {"tensor_parallel": 2}, export=True, learning_rate=1e-12,
+        tmp_path / "run", folder, kind, {"tensor_parallel": 2}, export=True, learning_rate=1e-12,
         min_learning_rate=0.0, iterations=1, checkpoint_interval=1, weight_decay=0.0,
     )  # fmt: skip
     run(script)

@@ -20,6 +20,11 @@ SHAPE = {
     "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 32,
     "intermediate_size": 11008, "vocab_size": 32000,
 }  # fmt: skip
+ROPE = {"theta": 10000.0, "scaling": ""}
+LLAMA_3_SCALING = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}  # fmt: skip
 LLAMA_2 = {"model_type": "llama", **SHAPE, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
 
 
@@ -178,11 +183,29 @@ def test_a_folder_that_is_no_checkout_ends_with_one_sentence(
 
 # -- weights -------------------------------------------------------------------------------------
 def test_weights_of_the_model_pass(parts: Any) -> None:
-    parts.weights.check(LLAMA_2, SHAPE)
+    parts.weights.check(LLAMA_2, SHAPE, ROPE)
     without = {k: v for k, v in LLAMA_2.items() if k != "num_key_value_heads"}  # as Llama 1 has it
-    parts.weights.check(without, SHAPE)
+    parts.weights.check(without, SHAPE, ROPE)
     assert parts.weights.epsilon(LLAMA_2) == 1e-5
     assert parts.weights.rope_theta({"rope_parameters": {"rope_theta": 500000.0}}) == 500000.0
+
+
+def test_angles_must_be_the_jobs(parts: Any) -> None:
+    """Llama 3.1, as transformers 4 and 5 write it."""
+    job = {"theta": 500000.0, "scaling": "llama3 factor=8 low=1 high=4 original=8192"}
+    old = {**LLAMA_2, "rope_theta": 500000.0, "rope_scaling": LLAMA_3_SCALING}
+    parts.weights.check(old, SHAPE, job)
+    parts.weights.check(
+        {**LLAMA_2, "rope_parameters": {**LLAMA_3_SCALING, "rope_theta": 500000.0}}, SHAPE, job
+    )
+    for wrong in (
+        ROPE,
+        {**job, "scaling": ""},
+        {**job, "theta": 10000.0},
+        {**job, "scaling": "linear factor=8"},
+    ):
+        with pytest.raises(parts.weights.WeightsError, match="base 500000 and scaling llama3 factor=8"):
+            parts.weights.check(old, SHAPE, wrong)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +222,7 @@ def test_weights_of_the_model_pass(parts: Any) -> None:
 )  # fmt: skip
 def test_other_weights_are_named(parts: Any, change: dict[str, Any], words: str) -> None:
     with pytest.raises(parts.weights.WeightsError, match=words):
-        parts.weights.check({**LLAMA_2, **change}, SHAPE)
+        parts.weights.check({**LLAMA_2, **change}, SHAPE, ROPE)
 
 
 def test_files_are_found_by_index_by_name_or_not_at_all(parts: Any, tmp_path: Path) -> None:
@@ -281,3 +304,12 @@ def test_padding_is_a_token_that_the_weights_have(parts: Any, tokens: Any, chose
     assert parts.prepare.choose_padding(*tokens, 32000) == chosen
     with pytest.raises(parts.weights.WeightsError):
         parts.prepare.choose_padding(None, None, None, None, 32000)
+
+
+def test_a_spare_token_pads_before_the_unknown_one(parts: Any) -> None:
+    choose = parts.prepare.choose_padding
+    assert choose(None, None, None, "<|end|>", 336, "<|reserved_special_token_0|>") == (
+        "<|reserved_special_token_0|>",
+        True,
+    )
+    assert choose("<pad>", 5, None, "<|end|>", 336, "<|reserved_special_token_0|>") == ("<pad>", True)

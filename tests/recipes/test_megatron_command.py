@@ -59,7 +59,8 @@ class Rendered:
 
     def start(self, slurm: bool = True, **environment: str) -> stubs.Outcome:
         self.starts += 1
-        ready = {"MEGATRON_PATH": stubs.trainer(self.folder / "checkout")}
+        # test_preflight.py looks at the nodes; here the disk need not hold a checkpoint.
+        ready = {"MEGATRON_PATH": stubs.trainer(self.folder / "checkout"), "PREFLIGHT": "0"}
         return stubs.run(
             self.script, self.folder / f"start{self.starts}", slurm=slurm, **{**ready, **environment}
         )
@@ -180,8 +181,10 @@ def test_llama_style(tmp_path: Path) -> None:
     words = outcome.arguments
     # Rotary positions and grouped queries meet defects of the public trainer.
     assert words[1] == str(job.run_dir / "repaired.py")
-    assert words[2].endswith("/pretrain_gpt.py")
-    found = parsed(words[3:])
+    assert words[2:4] == ["--rope-scaling", "llama3 factor=8 low=1 high=4 original=8192"]
+    assert words[4].endswith("/pretrain_gpt.py")
+    found = parsed(words[5:])
+    assert found["--rotary-position-embeddings-theta"] == ["500000"]
     assert found["--num-key-value-heads"] == ["8"]
     assert found["--ffn-hidden-size"] == ["14336"]
     assert found["--normalization"] == ["rmsnorm"]
@@ -190,6 +193,41 @@ def test_llama_style(tmp_path: Path) -> None:
         "--use-rotary-position-embeddings", "--no-query-key-layer-scaling",
     ):  # fmt: skip
         assert found[flag] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "theta", "percent"),
+    [("llama-2-7b", None, None), ("llama-3-8b", ["500000"], None), ("mistral-7b-v0.3", ["1000000"], None),
+     ("pythia-1.4b", None, ["0.25"])],
+)  # fmt: skip
+def test_rotary_positions_have_the_models_own_base(
+    tmp_path: Path, model: str, theta: list[str] | None, percent: list[str] | None
+) -> None:
+    found = rendered(tmp_path, model, 16).options()
+    assert found.get("--rotary-position-embeddings-theta") == theta
+    assert found.get("--rotary-percent") == percent
+
+
+def test_a_hugging_face_tokenizer_has_a_row_for_each_token(tmp_path: Path) -> None:
+    """Llama 3's counts 128000 tokens and leaves out its 256 added ones, of which one ends every document."""
+    data = tmp_path / "data"
+    for ending in (".bin", ".idx"):
+        data.with_suffix(ending).write_bytes(b"x")
+    training = Training(data=str(data), tokenizer="huggingface", tokenizer_model="/t")
+    words = rendered(tmp_path, "llama-3-8b", 16, training=training).start().arguments
+    assert words[words.index("--vocabulary") + 1] == "128256"
+    assert words.index("--vocabulary") < next(
+        i for i, w in enumerate(words) if w.endswith("/pretrain_gpt.py")
+    )
+
+
+def test_a_scaling_the_trainer_cannot_have_is_refused(tmp_path: Path) -> None:
+    spec = training_job(tmp_path, plan_for("llama-2-7b", 8), "llama-2-7b")
+    yarn = dataclasses.replace(spec.model, rope_scaling="yarn factor=4")
+    with pytest.raises(
+        UserError, match="scales its rotary angles by 'yarn'; this recipe can linear and llama3"
+    ):
+        recipes.render(dataclasses.replace(spec, model=yarn))
 
 
 def test_a_plain_gpt_needs_no_repair_until_it_is_changed(tmp_path: Path) -> None:
@@ -357,7 +395,7 @@ def test_a_prefix_that_preprocessing_lengthened_is_named(tmp_path: Path) -> None
 
 def test_synthetic_data_is_made_once_before_the_ranks(tmp_path: Path) -> None:
     job = rendered(tmp_path)
-    outcome = job.start(PREFLIGHT="0")
+    outcome = job.start()
     (made,) = outcome.ranks["once"]
     assert made.arguments[:3] == [
         str(job.run_dir / "make_data.py"),
@@ -371,7 +409,7 @@ def test_synthetic_data_is_made_once_before_the_ranks(tmp_path: Path) -> None:
     assert any("--ntasks=1" in step and "make_data.py" in " ".join(step) for step in steps)
     (job.run_dir / "data").mkdir()
     (job.run_dir / "data" / "synthetic.idx").write_bytes(b"x")
-    assert "once" not in job.start(PREFLIGHT="0").ranks
+    assert "once" not in job.start().ranks
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import math
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gpt_tune.models import catalogue, rope
 from gpt_tune.resources import data_dir
 
 PROGRAM = data_dir("templates") / "megatron-deepspeed" / "repaired.py"
@@ -153,3 +155,79 @@ def test_one_key_value_head_is_repeated_into_memory_of_its_own(repaired: Any) ->
     attention: Any = ParallelAttention()
     assert attention.repeat_kv(states, 4) == "4 copies along 2"
     assert attention.repeat_kv(states, 1) is states
+
+
+def test_angles_are_scaled_as_the_shape_says(repaired: Any) -> None:
+    """Against the engine's own arithmetic, which tests/models holds to the published rule."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed here")
+    for model in ("llama-3.1-8b", "llama-3.2-1b"):
+        shape = catalogue.get(model)
+        plain = torch.tensor(
+            rope.frequencies(dataclasses.replace(shape, rope_scaling="")), dtype=torch.float64
+        )
+        found = repaired.scaled(plain, shape.rope_scaling)
+        assert torch.allclose(found, torch.tensor(rope.frequencies(shape), dtype=torch.float64), rtol=1e-12)
+
+
+class Number(float):
+    """A frequency with the one method of tensors that scaling uses."""
+
+    def clamp(self, low: float, high: float) -> Number:
+        return Number(min(high, max(low, self)))
+
+    def __sub__(self, other: float) -> Number:
+        return Number(float(self) - other)
+
+    def __rmul__(self, other: float) -> Number:
+        return Number(other * float(self))
+
+    def __truediv__(self, other: float) -> Number:
+        return Number(float(self) / other)
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "llama-3.2-1b"])
+def test_angles_are_scaled_one_by_one(repaired: Any, model: str) -> None:
+    shape = catalogue.get(model)
+    plain = rope.frequencies(dataclasses.replace(shape, rope_scaling=""))
+    for before, after in zip(plain, rope.frequencies(shape)):
+        assert repaired.scaled(Number(before), shape.rope_scaling) == pytest.approx(after, rel=1e-12)
+    assert repaired.scaled(Number(1.0), "linear factor=4") == 0.25
+    with pytest.raises(SystemExit, match="'yarn'"):
+        repaired.scaled(Number(1.0), "yarn factor=4")
+
+
+def test_every_embedding_is_scaled(repaired: Any) -> None:
+    class RotaryEmbedding:
+        def __init__(self, width: int, theta: int = 10000) -> None:
+            self.inv_freq = Number(1.0)
+
+    repaired.mend_scaling(types.SimpleNamespace(RotaryEmbedding=RotaryEmbedding), "linear factor=8")
+    assert RotaryEmbedding(64, theta=5).inv_freq == 0.125
+
+
+def test_the_tokenizer_counts_its_added_tokens(repaired: Any) -> None:
+    class _HFTokenizer:
+        @property
+        def vocab_size(self) -> int:
+            return 128000
+
+    repaired.mend_tokenizer(types.SimpleNamespace(_HFTokenizer=_HFTokenizer), 128256)
+    assert _HFTokenizer().vocab_size == 128256
+    repaired.mend_tokenizer(types.SimpleNamespace(_HFTokenizer=_HFTokenizer), 5)
+    assert _HFTokenizer().vocab_size == 128256  # never fewer than the tokenizer has
+
+
+def test_own_options_never_reach_the_trainer_and_are_never_lost(tmp_path: Path) -> None:
+    program = tmp_path / "pretrain_gpt.py"
+    program.write_text("import sys\nprint(sys.argv)\n")
+    options = ["--rope-scaling", "llama3 factor=8", "--vocabulary", "128256"]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *options, str(program), "--a"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # There is no Megatron here: without the mends it would train another model.
+    assert done.returncode == 1
+    assert "--rope-scaling llama3 factor=8 --vocabulary 128256 is lost" in done.stderr
+    assert done.stdout == ""

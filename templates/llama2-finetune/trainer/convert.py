@@ -6,6 +6,7 @@ NAMES: auto, or the converter's name for the folder of weights: origin-hf-ckpt-d
 hf-ckpt-dir (since August 2024, which also has --load-mode and can turn a checkpoint back). What is mended:
 1. Tensors are read when they are needed, from safetensors or .bin files, in both generations.
 2. Rows of query-key-value matrices are put in the order that this checkout's trainer reads (attention.py).
+3. The tokenizer counts as many tokens as the embedding has rows: Llama 3's leaves out its added ones.
 Nothing in the checkout is changed.
 """
 
@@ -96,6 +97,11 @@ def mend(module, folder, order):
         module.refactor._qkv_refactor_to_hf = backward
 
 
+def mend_tokenizer(module, count):
+    """Let the tokenizer count as many tokens as the embedding has rows."""
+    module._HFTokenizer.vocab_size = property(lambda self: count)
+
+
 def rows(refactor, matrix):
     """The order of this rank's rows."""
     heads, groups = heads_of(refactor.config)
@@ -150,11 +156,13 @@ def main(argv):
         own = options(names, folder, export)
         module = load(checkout)
         check_groups(module, arguments)
+        count = weights.read_config(folder)["vocab_size"]
     except (OSError, ConverterError, weights.WeightsError, attention.LayoutError) as error:
         print(f"convert.py: {error}", file=sys.stderr, flush=True)
         return 2
     sys.argv = [str(Path(checkout) / PROGRAM), *own, *arguments]
     mend(module, folder, order)
+    mend_tokenizer(importlib.import_module("megatron.tokenizer.tokenizer"), count)
     print(f"converting with --{names}, rows of queries, keys and values by {order}", flush=True)
     # Where the trainer starts: its names differ by generation.
     importlib.import_module("megatron.initialize").initialize_megatron(

@@ -15,6 +15,9 @@ from pathlib import Path
 import examples
 import weights
 
+# Tokens of Llama 3 that no text holds.
+SPARE = ("<|finetune_right_pad_id|>", "<|reserved_special_token_0|>")
+
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -34,7 +37,7 @@ def main(argv=None):
 def run(options):
     settings = json.loads(Path(options.settings).read_text(encoding="utf-8"))
     config = weights.read_config(options.weights)
-    weights.check(config, settings["model"])
+    weights.check(config, settings["model"], settings["rope"])
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = tokenizer_of(options.weights, config["vocab_size"])
@@ -64,24 +67,26 @@ def write(path, text):
 
 
 def tokenizer_of(folder, rows_of_embedding):
-    """The tokenizer, with one of its own tokens to pad with.
+    """The tokenizer, with tokens of its own to pad with and for what it does not know.
 
-    The trainer would add a token of its own where there is none: one beyond the rows that the weights have.
+    The trainer would add a token where there is none: one beyond the rows that the weights have.
     """
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    if tokenizer.vocab_size != rows_of_embedding:
+    if len(tokenizer) > rows_of_embedding:
         raise weights.WeightsError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens and the embedding {rows_of_embedding} rows; "
-            "the converter needs them equal (Llama 1 and 2 have 32000)."
+            f"The tokenizer has {len(tokenizer)} tokens and the embedding {rows_of_embedding} rows: "
+            "some tokens have no row."
         )
+    known = tokenizer.get_vocab()
     token, found = choose_padding(
         tokenizer.pad_token,
         tokenizer.pad_token_id,
         tokenizer.unk_token,
         tokenizer.eos_token,
         rows_of_embedding,
+        next((t for t in SPARE if t in known), None),
     )
     if not found:
         print(
@@ -89,13 +94,17 @@ def tokenizer_of(folder, rows_of_embedding):
             flush=True,
         )
     tokenizer.pad_token = token
+    if tokenizer.unk_token is None:
+        tokenizer.unk_token = token
     return tokenizer
 
 
-def choose_padding(pad, pad_id, unknown, end, size):
-    """The token to pad with, and whether it is another one than the end of an answer."""
+def choose_padding(pad, pad_id, unknown, end, size, spare=None):
+    """The token to pad with, and whether it is another one than the end of an answer. spare: one without a use."""
     if pad is not None and pad_id < size and pad != end:
         return pad, True
+    if spare is not None:
+        return spare, True
     if unknown is not None and unknown != end:
         return unknown, True
     if end is None:

@@ -7,8 +7,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-# What the trainer has fixed: rotary angles of Llama 1 and 2. It has no option for another base.
+# Where a config.json says nothing: Llama 1 and 2.
 ROPE_THETA = 10000.0
+_SCALING = {
+    "factor": "factor",
+    "low_freq_factor": "low",
+    "high_freq_factor": "high",
+    "original_max_position_embeddings": "original",
+}
 
 
 class WeightsError(Exception):
@@ -33,10 +39,19 @@ def rope_theta(config):
     return float(config.get("rope_theta") or inner.get("rope_theta") or ROPE_THETA)
 
 
-def check(config, expected):
+def rope_scaling(config):
+    """How the angles are scaled, as repaired.py is told it: "llama3 factor=8 low=1 high=4 original=8192"."""
+    found = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = found.get("rope_type") or found.get("type") or "default"
+    if kind == "default":
+        return ""
+    return " ".join([kind, *(f"{ours}={found[name]:g}" for name, ours in _SCALING.items() if name in found)])
+
+
+def check(config, expected, rope):
     """WeightsError unless these are the weights of the model that the job's flags describe.
 
-    expected: hidden_size, num_hidden_layers and so on, by the names of config.json.
+    expected: hidden_size, num_hidden_layers and so on, by the names of config.json. rope: theta and scaling.
     """
     kind = config.get("model_type", "")
     if kind != "llama":
@@ -47,12 +62,12 @@ def check(config, expected):
     wrong = [f"{n} is {found[n]}, the job has {v}" for n, v in expected.items() if found[n] != v]
     if wrong:
         raise WeightsError(f"The weights are another model than the job's: {'; '.join(wrong)}.")
-    theta = rope_theta(config)
-    scaling = config.get("rope_scaling") or {}
-    if theta != ROPE_THETA or scaling.get("rope_type", scaling.get("type", "default")) != "default":
+    angles = (rope_theta(config), rope_scaling(config))
+    wanted = (float(rope["theta"]), rope["scaling"])
+    if angles != wanted:
         raise WeightsError(
-            f"The weights turn positions with base {theta:g}{' and scaling' if scaling else ''}; "
-            f"Megatron-DeepSpeed has {ROPE_THETA:g} and no option for it (Llama 1 and 2 fit)."
+            f"The weights turn positions with base {angles[0]:g} and scaling {angles[1] or 'none'}; the job has base "
+            f"{wanted[0]:g} and scaling {wanted[1] or 'none'}: set model.id to the weights' own model or config.json."
         )
     if config.get("tie_word_embeddings"):
         raise WeightsError("The weights tie input and output embeddings, which the converter cannot.")

@@ -15,7 +15,9 @@ Indices = NDArray[np.intp]
 TIE = 0.01
 # Micro batches from which adding up in bf16 counts as a risk, and what risks weigh.
 MANY_ACCUMULATIONS = 8
-UNSAFE, TIGHT, SLOW_LINK = 0.03, 0.01, 0.10
+UNSAFE, TIGHT, OVER, SLOW_LINK, GATHERS = 0.03, 0.02, 0.10, 0.10, 0.15
+# Share of the memory from which the allocator has to give cached blocks back.
+EDGE = 0.97
 # Rows looked at for the best N: alternatives of one layout may fill many of the first places.
 _POOL = 1500
 
@@ -25,20 +27,51 @@ def expected_seconds(seconds: Floats, oom_probability: Floats) -> Floats:
     return seconds / np.maximum(1.0 - oom_probability, 1e-9)
 
 
-def caution(batch: LayoutBatch, trainer: Trainer, memory_share: Floats, fast_gpus: int) -> Floats:
-    """What a layout has to be faster by, as a factor, to be worth its risk.
+# What the ranking holds against a layout, in the words of a plan's reasons; `cautions` has a factor for each.
+CAUTIONS = (
+    "adds up many micro batches in bf16, which loses small gradients",
+    "fills more than nine tenths of the memory",
+    "counts on memory that the allocator must free again in every step",
+    "sends tensor-parallel traffic over the network",
+    "gathers all weights over the network in every pass (ZeRO-3)",
+)
 
-    3 % for adding up many micro batches in bf16, which loses small gradients: a layout as fast that adds up in
-    fp32 is the better choice. 1 % for more than nine tenths of the memory, which a longer run may need. 10 % for
-    tensor parallelism over more than the fast_gpus that share a fast link: no measured run does it.
+
+def cautions(
+    batch: LayoutBatch, trainer: Trainer, memory_share: Floats, fast_gpus: int
+) -> tuple[Floats, ...]:
+    """What a layout has to be faster by, as factors in the order of CAUTIONS, to be worth each of its risks.
+
+    3 % for adding up many micro batches in bf16: a layout as fast that adds up in fp32 is the better choice. 2 % for
+    more than nine tenths of the memory, which a longer run, an evaluation or a checkpoint may need. Up to 10 %
+    for all of it: it fits when cached memory is given back, but a published run at that edge took twice its time.
+    10 % for tensor parallelism over more than the fast_gpus that share a fast link: no measured run does it.
+    15 % for DeepSpeed's ZeRO-3 over the network: Narayanan et al. (2104.04473, table 2) found it 6 % slower than
+    tensor and pipeline parallelism at 175B and 24 % at 530B, and no measured run here has it.
     """
+    f = features(trainer)
     many = batch.gradient_accumulation_steps >= MANY_ACCUMULATIONS
     bf16 = batch.precision == PRECISIONS.index("bf16")
     low = np.array([accumulation_dtype(z, "bf16", trainer) == "bf16" for z in range(4)])
-    unsafe = many & bf16 & low[np.clip(batch.zero_stage, 0, 3)] & features(trainer).deepspeed
-    slow = batch.tensor_parallel > fast_gpus
-    factors = (1.0 + UNSAFE * unsafe) * (1.0 + TIGHT * (memory_share > 0.9)) * (1.0 + SLOW_LINK * slow)
-    return np.asarray(factors, dtype=np.float64)
+    unsafe = many & bf16 & low[np.clip(batch.zero_stage, 0, 3)] & f.deepspeed
+    sharing = batch.data_parallel * batch.context_parallel * batch.tensor_parallel > fast_gpus
+    gathers = (batch.zero_stage == 3) & sharing & f.deepspeed & (f.finetune is None)
+    marks = (
+        (UNSAFE, unsafe),
+        (TIGHT, (memory_share > 0.9) & (memory_share <= EDGE)),
+        (OVER, np.clip((memory_share - EDGE) / (1.0 - EDGE), 0.0, 1.0)),
+        (SLOW_LINK, batch.tensor_parallel > fast_gpus),
+        (GATHERS, gathers),
+    )
+    return tuple(np.asarray(1.0 + weight * mark, dtype=np.float64) for weight, mark in marks)
+
+
+def caution(batch: LayoutBatch, trainer: Trainer, memory_share: Floats, fast_gpus: int) -> Floats:
+    """All of `cautions` as one factor."""
+    product = np.ones(len(batch))
+    for factor in cautions(batch, trainer, memory_share, fast_gpus):
+        product = product * factor
+    return product
 
 
 def headroom(score: Floats, device_gib: Floats, within: float) -> Floats:

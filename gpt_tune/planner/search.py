@@ -12,6 +12,7 @@ from gpt_tune.planner.judge import Judged, judge, together
 from gpt_tune.planner.objective import gpu_counts, requests_by_batch
 from gpt_tune.planner.request import normalised
 from gpt_tune.planner.types import PlanRequest, SearchResult, Tried
+from gpt_tune.planner.versus import told_apart
 
 
 def search(request: PlanRequest) -> SearchResult:
@@ -40,7 +41,7 @@ def _search(request: PlanRequest) -> SearchResult:
     layouts = [judged.batch.row(int(rows[i])) for i in order]
     rejected = misses.nearest(evaluator, judged, layouts[0] if layouts else None)
     return SearchResult(
-        plans=plans_of(evaluator, layouts),
+        plans=told_apart(request, plans_of(evaluator, layouts)),
         rejected=rejected,
         rejected_count=max(len(judged.batch) - len(fitting), len(rejected)),
         searched=max(len(judged.batch), len(rejected)),

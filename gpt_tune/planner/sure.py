@@ -20,7 +20,20 @@ def sure_words(
             "how sure: fine-tuning memory within 3 % on 21 runs of one H200, none on several GPUs; step time is "
             "rough. Ranges are meant to hold in 9 of 10 cases."
         )
+    trainer = "" if request is None else request.trainer.name
+    others = _other_trainers(calibration, trainer)
+    if others:
+        return (
+            f"how sure: calibration {calibration.name} rests on runs of {others}, none of {trainer}, so the ranges are "
+            "wide; they are meant to hold in 9 of 10 cases."
+        )
     return f"how sure: {_origin(calibration, today)}: {_errors(calibration)}. +- and ranges hold in 9 of 10 cases."
+
+
+def _other_trainers(calibration: Calibration, trainer: str) -> str:
+    """The trainers a calibration was made with, where this one is not among them; "" where it is."""
+    known = {key.rpartition(".")[0].partition("@")[0] for key in calibration.timing if "." in key}
+    return "" if not trainer or not known or trainer in known else ", ".join(sorted(known))
 
 
 def sure_json(

@@ -48,9 +48,24 @@ def _risky(s: Situation) -> bool:
 
 def _risk_words(s: Situation) -> str:
     return (
-        f"The chance of running out of memory is {s.memory.oom_probability:.0%} "
-        f"({s.memory.low_gib:.0f} to {s.memory.high_gib:.0f} GiB of {s.memory.limit_gib:.0f}); "
-        "it is ranked as if started again that often."
+        f"The chance of running out of memory is {s.memory.oom_probability:.0%}: {s.memory.low_gib:.0f} to "
+        f"{s.memory.high_gib:.0f} GiB of {s.memory.limit_gib:.0f}, of which PyTorch can give cached blocks back. "
+        "It is ranked as if started again that often."
+    )
+
+
+def _cached(s: Situation) -> bool:
+    """Whether the interval reaches beyond the card though the run is expected to fit."""
+    m = s.memory
+    return m.limit_gib is not None and m.high_gib > m.limit_gib and (m.oom_probability or 0.0) <= _RISKY
+
+
+def _cached_words(s: Situation) -> str:
+    m = s.memory
+    return (
+        f"The range to {m.high_gib:.0f} GiB passes the card's {m.limit_gib:.0f} because it counts cached blocks, which "
+        f"PyTorch gives back before it fails: {m.allocated_gib:.0f} GiB are allocated, and the risk of "
+        f"{m.oom_probability or 0.0:.1%} is that of what it cannot give back."
     )
 
 
@@ -123,6 +138,9 @@ PRACTICES: tuple[Practice, ...] = (
         _risk_words,
         "gpt-tune's own estimate",
         fix="more GPUs, recompute, smaller batch",
+    ),
+    Practice(
+        "cached-memory", "note", _cached, _cached_words, "PyTorch CUDA caching allocator; gpt-tune's estimate"
     ),
     Practice("headroom", "note", _safe, _headroom, "Fujii et al., arXiv 2411.06465: 454 runs"),
     Practice(

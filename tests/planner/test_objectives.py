@@ -140,6 +140,11 @@ def test_adding_up_in_fp32_wins_over_as_fast_a_layout_that_does_not() -> None:
     assert list(caution(batch, stated, np.zeros(3), 8)) == [1, 1, 1]
     tight = caution(batch, stated, np.array([0.95, 0.5, 0.5]), 8)
     assert tight[0] > tight[1]
+    full = caution(LayoutBatch.of([safe] * 3), stated, np.array([0.985, 1.0, 1.1]), 8)
+    assert tight[0] < full[0] < full[1] == full[2] == pytest.approx(1.1)
+    gathers = LayoutBatch.of([Layout(zero_stage=3, data_parallel=n) for n in (8, 16)])
+    assert list(caution(gathers, stated, np.zeros(2), 8)) == [1, pytest.approx(1.15)]
+    assert list(caution(gathers, Trainer("fsdp", deepspeed=None), np.zeros(2), 8)) == [1, 1]
     wide = LayoutBatch.of([Layout(tensor_parallel=8), Layout(tensor_parallel=16)])
     assert list(caution(wide, stated, np.zeros(2), 8)) == [1, pytest.approx(1.1)]
 

@@ -19,6 +19,12 @@ CASES: dict[str, dict[str, Any]] = {
     "memory-binding": {"fix": [TP8]},
     "time-binding": {"fix": [TP8]},
     "oom-risk": {"fix": []},
+    "cached-memory": {
+        "model": "gpt-1.3b",
+        "gpus": 1,
+        "gpu": "a100-40",
+        "fix": ["zero_stage=1", "micro_batch_size=2"],
+    },
     "headroom": {"fix": [TP8, "pipeline_parallel=8"]},
     "recompute-none": {"fix": [TP8]},
     "recompute-full": {"fix": [TP8, "recompute=full"]},

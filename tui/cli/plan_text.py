@@ -8,7 +8,7 @@ from gpt_tune.calibration.constants import Calibration
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.models import parameters
 from gpt_tune.planner.sure import sure_words
-from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
+from gpt_tune.planner.types import Plan, PlanRequest, Rejected, SearchResult
 from gpt_tune.words import count_words, percent_words, seconds_words
 from tui.cli.output import show, show_table, width
 
@@ -43,13 +43,20 @@ def show_search(request: PlanRequest, result: SearchResult, calibration: Calibra
     if result.rejected:
         show()
         show("rejected, nearest first:")
-        for near in result.rejected[: 3 if result.plans else 8]:
+        for near in _one_a_rule(result.rejected)[: 3 if result.plans else 8]:
             _point(
                 f"{layout_words(near.layout)}: {near.text} [{near.rule}]"
                 + (f" Fix: {near.fix}" if near.fix else "")
             )
     show()
     _wrapped(sure_words(calibration, request))
+
+
+def _one_a_rule(rejected: tuple[Rejected, ...]) -> list[Rejected]:
+    """The nearest of each rule first, then the others: three of a kind say no more than one."""
+    first = {near.rule: near for near in reversed(rejected)}
+    chosen = [near for near in rejected if first[near.rule] is near]
+    return [*chosen, *(near for near in rejected if first[near.rule] is not near)]
 
 
 def objective_lines(request: PlanRequest, result: SearchResult) -> list[str]:

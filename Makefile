@@ -29,7 +29,7 @@ test: .venv/.dev ## all tests, with a real private Slurm cluster (under 15 minut
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" $(ARGS) || $(AGAIN)
 
 test-full: .venv/.dev ## the tests that take longer, too
-	@sh scripts/install-test-tools.sh
+	@sh scripts/install-test-tools.sh full
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS) || $(AGAIN)
 
 # What every version of Slurm must pass. Versions beside this machine's own need root and debootstrap; tests

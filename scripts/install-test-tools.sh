@@ -1,5 +1,6 @@
 #!/bin/sh
 # Installs Debian's Slurm and the terminal tools the tests drive, where missing and where we may.
+# With the argument `full` also what accounting needs: slurmdbd and MariaDB's server without its service (45 MB).
 set -u
 need=
 command -v slurmctld >/dev/null 2>&1 || [ -x /usr/sbin/slurmctld ] || need="$need slurm-wlm"
@@ -7,6 +8,10 @@ command -v munged >/dev/null 2>&1 || [ -x /usr/sbin/munged ] || need="$need mung
 command -v tmux >/dev/null 2>&1 || need="$need tmux"
 command -v sshd >/dev/null 2>&1 || [ -x /usr/sbin/sshd ] || need="$need openssh-server"
 command -v shellcheck >/dev/null 2>&1 || need="$need shellcheck"
+if [ "${1:-}" = full ]; then
+  command -v slurmdbd >/dev/null 2>&1 || [ -x /usr/sbin/slurmdbd ] || need="$need slurmdbd"
+  command -v mariadbd >/dev/null 2>&1 || [ -x /usr/sbin/mariadbd ] || need="$need mariadb-server-core"
+fi
 [ -n "$need" ] || exit 0
 if ! command -v apt-get >/dev/null 2>&1; then
   echo "note: missing$need and no apt-get here; the tests that need them will be skipped." >&2

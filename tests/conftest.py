@@ -81,3 +81,28 @@ def slurm(slurm_cluster: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", slurm_cluster.env["PATH"])
     yield slurm_cluster
     slurm_cluster.cancel_all()
+
+
+@pytest.fixture(scope="session")
+def accounting_cluster() -> Iterator[SlurmCluster]:
+    """A private cluster with slurmdbd and enforced limits. Prefer `cluster_with_accounting` in tests."""
+    reason = private_cluster.accounting_missing_reason()
+    if reason:
+        pytest.skip(reason)
+    try:
+        cluster = private_cluster.start(name="accounted", with_accounting=True)
+    except RuntimeError as error:
+        pytest.skip(f"no private Slurm with accounting here: {error}")
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster_with_accounting(
+    accounting_cluster: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[SlurmCluster]:
+    """As `slurm`, with accounting: associations, limits, QOS, and ends of jobs that slurmctld has forgotten."""
+    monkeypatch.setenv("SLURM_CONF", str(accounting_cluster.conf))
+    monkeypatch.setenv("PATH", accounting_cluster.env["PATH"])
+    yield accounting_cluster
+    accounting_cluster.cancel_all()

@@ -77,6 +77,8 @@ _REASON_WORDS = {
     "do not submit it again before that is known",
     reconciling.NEVER_SUBMITTED: "gpt-tune ended before the job reached the scheduler: it can be submitted again",
     refreshing.FORGOTTEN: "the scheduler has forgotten the job, and it left no exit code",
+    refreshing.ACCOUNTING_OUT: "the scheduler has forgotten the job, and its accounting, which knows how it ended, "
+    "does not answer: it is asked again",
     "NonZeroExitCode": "the job script ended with an error",
     "TimeLimit": "it reached its time limit",
     "NodeDown": "a node went down under it",

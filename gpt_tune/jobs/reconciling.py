@@ -19,6 +19,11 @@ NEVER_SUBMITTED = "NotSubmitted"
 _SETTLE_SECONDS = 15.0
 
 
+def since(created_at: str) -> str:
+    """From when on accounting is asked about a run: clocks of two machines may differ."""
+    return slurm_words.rfc3339(slurm_words.epoch(created_at) - 3600)
+
+
 def look_for(record: RunRecord, scheduler: Scheduler, ledger: Ledger) -> RunRecord:
     """Try once to find the job of a run without one, at once and without judging its absence."""
     try:
@@ -41,8 +46,10 @@ def reconcile(
         return record
     job_id = from_run_folder(record, scheduler) or from_jobs(record, jobs)
     if job_id is None:
-        since = slurm_words.rfc3339(slurm_words.epoch(record.created_at) - 3600)
-        job_id = from_jobs(record, list(scheduler.history([], since).values()))
+        try:
+            job_id = from_jobs(record, list(scheduler.history([], since(record.created_at)).values()))
+        except SchedulerError:  # accounting is out, and may know the job: its absence proves nothing yet
+            return record
     if job_id is not None:
         return states.accepted(record, job_id, scheduler, ledger)
     return _absent(record, scheduler, ledger)

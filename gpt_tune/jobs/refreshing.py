@@ -12,6 +12,8 @@ from gpt_tune.ledger import Ledger, Poll, RunRecord
 from gpt_tune.schedulers.base import ENDED, JobStatus, Scheduler
 
 FORGOTTEN = "Forgotten"
+ACCOUNTING_OUT = "AccountingOut"
+_ACCOUNTING_SECONDS = 6 * 3600.0  # after that it is not waited for any more
 _ASKING_SECONDS = 5.0  # a whole answer takes less; whoever asked may have died
 
 
@@ -95,17 +97,32 @@ def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -
 
 def _settle(records: list[RunRecord], scheduler: Scheduler, ledger: Ledger) -> None:
     """Find the end of jobs the scheduler has forgotten: accounting, the run folder, our own records."""
-    since = min(r.submitted_at or r.created_at for r in records)
+    # Not since submitted_at: that is when a lost submission was found, and its job may have ended before.
+    since = reconciling.since(min(r.created_at for r in records))
+    out = False
     try:
         history = scheduler.history([r.job_id for r in records if r.job_id], since)
     except SchedulerError:
-        history = {}  # accounting is out; the run folder may know
+        history, out = {}, True  # the run folder may know
     for record in records:
         status = history.get(record.job_id or "")
         if status is not None and status.state in ENDED:
             states.store(record, status, ledger)
+            continue
+        own = _own_record(record, scheduler)
+        if out and own.state == "UNKNOWN" and _may_wait(record):
+            ledger.update(
+                record.run_id, if_open=True, state="UNKNOWN", reason=ACCOUNTING_OUT,
+                missing_since=record.missing_since or clock.now(),
+            )  # fmt: skip
         else:
-            states.store(record, _own_record(record, scheduler), ledger, settled=True)
+            states.store(record, own, ledger, settled=True)
+
+
+def _may_wait(record: RunRecord) -> bool:
+    """Whether accounting, which is out, may still be asked later how a forgotten job ended."""
+    age = clock.age_seconds(record.missing_since)
+    return age is None or age < _ACCOUNTING_SECONDS
 
 
 def _own_record(record: RunRecord, scheduler: Scheduler) -> JobStatus:

@@ -190,6 +190,11 @@ class SlurmCli:
             slurm_jobs.sacct_arguments(self._user(), sorted(job_ids), self._sacct_time(since)),
             _SACCT_SECONDS,
         )
+        if done.returncode != 0 and refusals.is_lost(done.words):
+            raise Unreachable(
+                f"Slurm's accounting (slurmdbd) does not answer: {refusals.sentence(done.words)}.",
+                "Jobs go on without it; how forgotten ones ended is known when it is back.",
+            )
         if done.returncode != 0:
             raise refusals.failed("sacct", done.words)
         found = slurm_jobs.parse_sacct(done.text)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.cluster import config, ports, processes
+from tests.cluster import accounting, config, ports, processes
 
 _COMMANDS = ("munged", "mungekey", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo", "scontrol")
 _SBIN = "/usr/sbin:/usr/local/sbin:/sbin"  # an ordinary user's PATH lacks them
@@ -29,6 +29,11 @@ def missing_reason() -> str | None:
     if missing:
         return f"Slurm is not installed ({', '.join(missing)} missing): apt-get install slurm-wlm munge"
     return None
+
+
+def accounting_missing_reason() -> str | None:
+    """Why no private cluster with slurmdbd can be started here, or None."""
+    return missing_reason() or accounting.missing_reason(_path())
 
 
 def _path() -> str:
@@ -175,11 +180,13 @@ class SlurmCluster:
 
 
 def start(
-    folder: Path | None = None, *, extra: str = "", name: str = "testbed", owned: bool = True
-) -> SlurmCluster:
-    """Start a cluster in a new folder and wait until its nodes are idle (about 1 s).
+    folder: Path | None = None, *, extra: str = "", name: str = "testbed", owned: bool = True,
+    with_accounting: bool = False, enforce: bool = True,
+) -> SlurmCluster:  # fmt: skip
+    """Start a cluster in a new folder and wait until its nodes are idle (about 1 s; with accounting about 4 s).
 
     owned: the cluster ends with this process, even when it is killed. Raises RuntimeError with the reason.
+    with_accounting: with slurmdbd; enforce: associations, limits and QOS are enforced.
     """
     base = base_folder()
     remove_stale(base)
@@ -198,19 +205,26 @@ def start(
     if owned:
         cluster.guardian = _start_guardian(folder)
     try:
-        with ports.claimed_block(base, config.PORTS) as first_port:
-            _start_daemons(cluster, config.Settings(folder, name, first_port, _version(cluster), extra))
+        with ports.claimed_block(base, config.PORTS + accounting.PORTS) as first_port:
+            after = first_port + config.PORTS
+            if with_accounting:
+                extra = f"{extra}\n{accounting.slurm_conf(folder, after + 1, enforce)}"
+            settings = config.Settings(folder, name, first_port, _version(cluster), extra)
+            _start_daemons(cluster, settings, after if with_accounting else None)
     except (RuntimeError, subprocess.TimeoutExpired, OSError):
         cluster.stop()
         raise
     return cluster
 
 
-def _start_daemons(cluster: SlurmCluster, settings: config.Settings) -> None:
+def _start_daemons(cluster: SlurmCluster, settings: config.Settings, database_port: int | None) -> None:
     config.write(settings)
     for child in ("state", "spool"):
         (cluster.folder / child).mkdir(mode=0o755)
     cluster._start_munge()
+    if database_port is not None:
+        accounting.start(cluster.folder, database_port, config.user_name(), cluster._daemon, _path())
+        accounting.fill(settings.name, config.user_name(), cluster.env)
     cluster._daemon("slurmctld")
     for node in config.node_names():
         cluster._daemon("slurmd", "-N", node)

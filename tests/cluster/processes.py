@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
+_DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd", "slurmstepd")
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:

@@ -167,6 +167,11 @@ def test_a_forgotten_job_is_settled_by_what_it_left(
         exit_file.write_text(left)
     ledger.update(record.run_id, phase="submitted", state="RUNNING", cancel_requested=cancelled)
     (done,) = jobs.refresh(ledger, Forgetful(broken=broken))
+    if broken and state == "UNKNOWN":  # accounting may know it later
+        assert (done.state, done.phase, done.active) == ("UNKNOWN", "submitted", True)
+        assert "asked again" in jobs.reason_text(done)
+        ledger.update(record.run_id, missing_since="2026-01-01T00:00:00Z")
+        (done,) = jobs.refresh(ledger, Forgetful(broken=broken))
     assert (done.state, done.exit_code, done.phase) == (state, code, "ended")
     assert done.ended_at is not None
     if state == "UNKNOWN":
@@ -183,6 +188,17 @@ def test_accounting_knows_better_than_the_run_folder(ledger: Ledger, tmp_path: P
     told = JobStatus(record.job_id, "trial", "TIMEOUT", "TimeLimit", ended_at="2026-11-30T08:00:00Z")
     (done,) = jobs.refresh(ledger, Forgetful({record.job_id: told}))
     assert (done.state, done.reason, done.ended_at) == ("TIMEOUT", "TimeLimit", "2026-11-30T08:00:00Z")
+
+
+def test_accounting_that_comes_back_says_how_it_ended(ledger: Ledger, tmp_path: Path) -> None:
+    record = submitted(Local(), ledger, tmp_path)
+    refreshed_until(ledger, record.run_id, lambda r: not r.active)
+    Path(record.run_dir, "exit_code").unlink()
+    ledger.update(record.run_id, phase="submitted", state="RUNNING")
+    assert jobs.refresh(ledger, Forgetful(broken=True))[0].active
+    told = JobStatus(str(record.job_id), "trial", "NODE_FAIL", ended_at="2026-11-30T08:00:00Z")
+    (done,) = jobs.refresh(ledger, Forgetful({str(record.job_id): told}))
+    assert (done.state, done.phase, done.reason, done.missing_since) == ("NODE_FAIL", "ended", "", None)
 
 
 def test_a_run_of_a_cluster_that_is_not_known_here_keeps_its_state(ledger: Ledger, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Write random weights of a tiny Llama, a tokenizer, records: FOLDER [chat] [llama3] [KV_HEADS]. Needs transformers."""
+"""Write random weights of a tiny Llama, tokenizer, records: FOLDER [chat] [llama3] [KV_HEADS]. Needs transformers."""
 
 # mypy: ignore-errors
 import json

@@ -127,7 +127,7 @@ FAULTS: dict[str, tuple[dict[str, str], tuple[str, ...], dict[str, str], str]] =
         "mount its file system on this node, or correct its permissions.",
     ),
     "no room": (
-        {}, ("--write", "/tmp", "--save-mib", "999999999"), {},
+        {}, ("--write", "SAVE", "--save-mib", "999999999"), {},
         "free some space there, or choose another folder.",
     ),
     "checkpoints cannot be written": (
@@ -144,7 +144,9 @@ def test_one_sentence_names_the_node_and_the_cure(nodes: Nodes, fault: str, tmp_
     nodes.look("good")
     for name, text in programs.items():
         nodes.program(name, text)
-    nodes.look("bad", *arguments, folder=None, **environment)
+    nodes.look(
+        "bad", *(str(tmp_path / a) if a == "SAVE" else a for a in arguments), folder=None, **environment
+    )
     code, said = nodes.judge("good", "bad")
     assert code == STOPPED
     assert said.endswith(words)

@@ -34,6 +34,8 @@ class Engine:
         "offline": "gpt_tune.workflows.offline",
         "reviewing": "gpt_tune.workflows.reviewing",
         "history": "gpt_tune.workflows.history",
+        "whatif": "gpt_tune.workflows.whatif",
+        "sure": "gpt_tune.workflows.sure",
         "results": "gpt_tune.workflows.results",
         "watch": "gpt_tune.workflows.watch",
         "planner": "gpt_tune.planner",

@@ -17,6 +17,12 @@ def table(name: str) -> Mapping[str, Any]:
     return toml.load(data_dir("profiles") / "lint" / f"{name}.toml")
 
 
+@lru_cache(maxsize=1)
+def acs() -> Mapping[str, Any]:
+    """The rules of Alibaba's training image, which the recipe acs reads too."""
+    return toml.load(data_dir("profiles") / "containers" / "acs.toml")
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     """The environment variables one library reads. former: only older releases did."""

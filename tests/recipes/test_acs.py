@@ -109,6 +109,21 @@ def test_an_interface_of_the_users_own_is_refused_where_it_is_wrong(tmp_path: Pa
     assert recipes.render(acs_job(tmp_path, gpus=16, per_node=16, site=site))
 
 
+@pytest.mark.parametrize(
+    ("line", "name", "bad"),
+    [
+        ("#SBATCH --gres=gpu:16", "eth0", True), ("#SBATCH --gres=gpu:16", "hpn0", False),
+        ("#SBATCH --gpus-per-node=h20:8", "hpn0", True), ("#SBATCH --gres=gpu:h20:8", "eth0", False),
+        ("# no size", "hpn0", False), ("# no size", "bond0", True), ("torchrun --nproc_per_node 16 x.py", "eth0", True),
+    ],
+)  # fmt: skip
+def test_lint_knows_the_same_rule(line: str, name: str, bad: bool, tmp_path: Path) -> None:
+    text = f"#!/bin/bash\n#SBATCH --job-name=x\n{line}\nset -e\nexport CHECKPOINT_OPTIMIZATION=true\n"
+    (tmp_path / "job.sbatch").write_text(f"{text}export NCCL_SOCKET_IFNAME={name}\nsrun python3 train.py\n")
+    found = [f.message for f in lint([str(tmp_path)]).findings if f.rule == "acs-interface"]
+    assert bool(found) == bad, found
+
+
 # -- what must stay as it is ----------------------------------------------------------------------
 @pytest.mark.parametrize("value", ["auto", None, "absent"])
 @pytest.mark.parametrize("name", ["zero_optimization", "elsewhere"])

@@ -10,6 +10,7 @@ from gpt_tune.lint.finding import Edit, Hit, Rule
 from gpt_tune.lint.kinds import DEEPSPEED, DOCKER, MAKE, MARKDOWN, SHELL
 from gpt_tune.lint.project import Project
 from gpt_tune.lint.shell.settings import Setting
+from gpt_tune.lint.tables import acs
 
 _WHERE = (SHELL, DOCKER, MAKE)
 _ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
@@ -26,6 +27,9 @@ _OBSOLETE = {
     "NCCL_NSOCKS_PERTHREAD": "it tunes TCP sockets, which EFA replaces",
 }
 _TUNED = ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TUNER_PLUGIN", "OMPI_MCA_pml", "OMPI_MCA_btl")
+_GPUS_PER_NODE = re.compile(
+    r"--(?:gres[= ]gpu(?::[A-Za-z]\w*)?:|gpus-per-node[= ](?:[A-Za-z]\w*:)?|nproc[-_]per[-_]node[= ])(\d+)"
+)
 _INTERFACE = re.compile(r"=?(?:eth|ens|enp|eno|en|ib|hsn|bond|rdmap)[0-9][\w.-]*")
 
 
@@ -173,9 +177,20 @@ def _acs_prefetch(document: Document, project: Project) -> Iterator[Hit]:
 def _acs_interface(document: Document, project: Project) -> Iterator[Hit]:
     if not project.on_acs(document):
         return
+    by_gpus = {gpus: entry["name"] for entry in acs()["interface"] for gpus in entry["gpus"]}
+    sizes = {int(n) for n in _GPUS_PER_NODE.findall(document.text)}
+    wanted = by_gpus.get(sizes.pop()) if len(sizes) == 1 else None
     for setting, text in _values(document, "NCCL_SOCKET_IFNAME"):
-        if text and "$" not in text and text not in ("eth0", "hpn0"):
+        if not text or "$" in text:
+            continue
+        if text not in by_gpus.values():
             yield Hit(setting.line, f"NCCL_SOCKET_IFNAME={text} does not exist in these pods.")
+        elif wanted is not None and text != wanted:
+            yield Hit(
+                setting.line,
+                f"NCCL_SOCKET_IFNAME={text}, but pods of this size have {wanted}.",
+                f"Use {wanted}.",
+            )
 
 
 RULES = (

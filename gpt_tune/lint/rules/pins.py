@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from gpt_tune.layouts import versions
-from gpt_tune.lint import kinds
+from gpt_tune.lint import kinds, tables
 from gpt_tune.lint.documents import Document
 from gpt_tune.lint.finding import Hit, Rule
 from gpt_tune.lint.project import Project
@@ -18,6 +18,8 @@ _CLONE_SOURCE = "awsome-distributed-training CONTRIBUTING: pin external software
 _NGC = re.compile(r"(?i)nvcr\.io/nvidia/|(?:^|/)nemo:|/pytorch:\d\d\.\d\d")
 _ACS_IMAGE = re.compile(r"(?i)training-nv-pytorch|egslingjun")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
+# What Alibaba's image has patched builds of.
+_ACS_OWN = frozenset(tables.acs()["never_install"]["packages"])
 # DeepSpeed releases where gradient accumulation changes its number format or refuses a combination.
 _DEEPSPEED_TURNS = ("0.17.6", "0.18.5")
 
@@ -122,7 +124,7 @@ def _torch_over_ngc(document: Document, project: Project) -> Iterator[Hit]:
     ngc, acs = any(_NGC.search(b) for b in bases), any(_ACS_IMAGE.search(b) for b in bases)
     if not ngc and not acs:
         return
-    forbidden = {"torch"} | ({"deepspeed"} if acs else set())
+    forbidden = {"torch"} | (_ACS_OWN if acs else set())
     what = "Alibaba's patched" if acs else "NVIDIA's"
     for requirement, line in requirements_of(document):
         if requirement.name in forbidden:
@@ -164,7 +166,7 @@ def _torch_in_requirements(document: Document, project: Project) -> Iterator[Hit
     if not project.on_acs(document):
         return
     for requirement in document.requirements:
-        if requirement.name in ("torch", "deepspeed"):
+        if requirement.name in _ACS_OWN:
             yield Hit(
                 requirement.line, f"{requirement.source} replaces the image's patched build.", "Remove it."
             )
@@ -176,7 +178,7 @@ def _acs_install(document: Document, project: Project) -> Iterator[Hit]:
     for script in document.scripts:
         for command in script.commands:
             for requirement in of_command(command, script):
-                if requirement.name in ("torch", "deepspeed"):
+                if requirement.name in _ACS_OWN:
                     yield Hit(
                         requirement.line,
                         f"{requirement.source} replaces the image's patched build.",

@@ -44,10 +44,10 @@ def read_facts(arguments: Mapping[str, str]) -> RunFacts:
     return RunFacts(
         shape=_shape(a),
         seq_length=a.integer("seq_length", "sequence_length"),
-        global_batch_size=a.integer("global_batch_size"),
-        micro_batch_size=a.integer("micro_batch_size"),
-        gpus=a.integer("world_size"),
-        tensor_parallel=a.integer("tensor_model_parallel_size", "tensor_parallel"),
+        global_batch_size=a.integer("global_batch_size", "train_batch_size"),
+        micro_batch_size=a.integer("micro_batch_size", "train_micro_batch_size_per_gpu"),
+        gpus=a.integer("world_size", "global_num_gpus"),
+        tensor_parallel=a.integer("tensor_model_parallel_size", "tensor_parallel", "model_parallel_size"),
         pipeline_parallel=_pipeline(a),
         virtual_pipeline=_virtual(a),
         context_parallel=a.integer("context_parallel_size", "ds_sequence_parallel_size"),
@@ -155,7 +155,10 @@ def _pipeline(a: _Arguments) -> int | None:
     # With --no-pipeline-parallel Megatron-DeepSpeed ignores the size it was given.
     if a.truth("no_pipeline_parallel"):
         return 1
-    return a.integer("transformer_pipeline_model_parallel_size", "pipeline_model_parallel_size")
+    stages = a.integer(
+        "transformer_pipeline_model_parallel_size", "pipeline_model_parallel_size", "pipe_parallel_size"
+    )
+    return 1 if stages == 0 else stages  # GPT-NeoX calls no pipeline 0
 
 
 def _virtual(a: _Arguments) -> int | None:

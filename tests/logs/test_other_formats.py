@@ -306,3 +306,21 @@ def test_nodes_as_launchers_say(lines: list[str], nodes: int | None) -> None:
     parser = LogParser()
     parser.feed(lines)
     assert parser.facts.nodes == nodes
+
+
+def test_arguments_of_gpt_neox() -> None:
+    """They say behind each value whether the user set it; a pipeline of 0 or 1 is none."""
+    values = {
+        "num_layers": 44, "hidden_size": 6144, "num_attention_heads": 64, "seq_length": 2048, "train_batch_size": 1536,
+        "model_parallel_size": 2, "pipe_parallel_size": 4, "global_num_gpus": 96, "train_micro_batch_size_per_gpu": 4,
+        "padded_vocab_size": 50432,
+    }  # fmt: skip
+    parser = LogParser()
+    parser.feed(
+        [f"  {k} {'.' * (32 - len(k))} {v}...........................updated" for k, v in values.items()]
+    )
+    facts = parser.facts
+    assert facts.shape is not None
+    assert (facts.shape.layers, facts.shape.hidden, facts.gpus) == (44, 6144, 96)
+    assert (facts.tensor_parallel, facts.pipeline_parallel, facts.global_batch_size) == (2, 4, 1536)
+    assert facts.micro_batch_size == 4

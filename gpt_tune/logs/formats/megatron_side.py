@@ -54,6 +54,9 @@ class Memory(Format):
 _ARGUMENT = re.compile(r"^\s{0,8}([A-Za-z_][\w-]{0,79}) \.{2,64} ?((?![:.]).{0,512})$")
 
 
+_OWN_VALUE = re.compile(r"\.{3,64}(?:updated|default)\s{0,4}$")
+
+
 class Arguments(Format):
     """The argument dump every Megatron-type trainer prints when it starts."""
 
@@ -66,7 +69,8 @@ class Arguments(Format):
             return
         match = _ARGUMENT.match(line.text)
         if match is not None:
-            yield Fact(match.group(1), match.group(2).strip())
+            # GPT-NeoX says behind each value whether it is its own: "44..........................updated".
+            yield Fact(match.group(1), _OWN_VALUE.sub("", match.group(2)).strip())
 
 
 _AT = re.compile(r"at iteration\s{1,16}(\d{1,12})|from iteration\s{1,16}(\d{1,12})")

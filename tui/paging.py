@@ -51,15 +51,18 @@ def save_lines(path: Path, lines: Sequence[str]) -> Path:
 
 def pager_command(path: str, wanted: str) -> list[str]:
     """$PAGER, else less or more, on a file: at its end, or at a text that was searched for."""
-    chosen = shlex.split(os.environ.get("PAGER", "")) or ["less"]
+    try:
+        chosen = shlex.split(os.environ.get("PAGER", "")) or ["less"]
+    except ValueError:  # a quote that does not close
+        chosen = ["less"]
     if shutil.which(chosen[0]) is None:
         chosen = ["more"]
     if shutil.which(chosen[0]) is None:
         raise UserError("No pager was found.", "Install less, or set PAGER to a program that shows files.")
-    if Path(chosen[0]).name == "less":
-        # -i: in any case; a pattern of less is a regular expression, so the text is quoted for it.
-        chosen += ["-i", f"+/{_quoted(wanted)}"] if wanted else ["+G"]
-    return [*chosen, "--", path] if Path(chosen[0]).name == "less" else [*chosen, path]
+    if Path(chosen[0]).name != "less":
+        return [*chosen, path]
+    # -i: in any case. A pattern of less is a regular expression, so the text is quoted for it.
+    return [*chosen, "-i", f"+/{_quoted(wanted)}" if wanted else "+G", "--", path]
 
 
 def _quoted(text: str) -> str:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The words of one moment. ended: nothing more will come. excerpt: the line of the first error.
-    chain: how a chain of jobs stands. cured: a setting is known that would have prevented it."""
+    """The words of one moment. ended: nothing more will come. excerpt: the line of the first error. stats: labelled
+    figures. chain: how a chain of jobs stands. cured: a setting is known that would have prevented it."""
 
     job: Sequence[Span] = ()
     note: Line = ()
     chain: Line = ()
-    stats: Sequence[Line] = ()
+    stats: Sequence[tuple[str, str]] = ()
     state: str = "UNKNOWN"
     ended: bool = False
     all_steps: bool = False
@@ -56,7 +56,7 @@ def scene_of(watch: Watch, update: WatchUpdate, record: Any, reason: str) -> Sce
         job=_job(update, record),
         note=_note(update, reason),
         chain=_chain(record),
-        stats=[_stats(watch, update, record.gpus)],
+        stats=_stats(watch, update, record.gpus),
         state=update.state,
         ended=update.ended or update.state in ENDED,
         all_steps=update.pace.iteration is not None and update.pace.iteration == update.pace.total_iterations,
@@ -116,7 +116,8 @@ def _note(update: WatchUpdate, reason: str) -> Line:
     return []
 
 
-def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
+def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> list[tuple[str, str]]:
+    """Labelled figures, the most wanted first."""
     pace, last, expected = update.pace, update.last_step, watch.prediction
     parts: list[tuple[str, str]] = []
     if last is not None and last.loss is not None:
@@ -132,18 +133,33 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> Line:
     if pace.max_reserved_gib is not None:
         said = f" (predicted {expected.reserved_gib:.0f})" if expected and expected.reserved_gib else ""
         parts.append(("memory", f"{pace.max_reserved_gib:.0f} GiB{said}"))
-    if last is not None and last.tokens_per_second_per_gpu is not None:
-        parts.append(("tokens/s", f"{last.tokens_per_second_per_gpu:,.0f}"))
-    risk = risk_of(watch.parser.events, pace.iteration, pace.recent_step_time_ms, pace.gpus)
-    if risk is not None and (risk.checkpoint is not None or update.state == "RUNNING"):
-        parts.append(("at risk", risk.words))
     if pace.gpu_hours is not None and gpus:
         total = f" of {pace.gpu_hours_total:,.1f}" if pace.gpu_hours_total else ""
         parts.append(("GPU-hours", f"{pace.gpu_hours:,.1f}{total}"))
-    line: list[Span] = []
+    risk = risk_of(watch.parser.events, pace.iteration, pace.recent_step_time_ms, pace.gpus)
+    if risk is not None and (risk.checkpoint is not None or update.state == "RUNNING"):
+        parts.append(("at risk", risk.words))
+    if last is not None and last.tokens_per_second_per_gpu is not None:
+        parts.append(("tokens/s", f"{last.tokens_per_second_per_gpu:,.0f}"))
+    return parts
+
+
+def packed(parts: Sequence[tuple[str, str]], width: int, rows: int) -> list[Line]:
+    """Labelled figures in so many rows, none of them torn; the least wanted, at the end, go where there is no room."""
+    lines: list[list[Span]] = []
+    used = width
     for label, words in parts:
-        line += [(f"{label} ", "muted"), (words, ""), ("   ", "")]
-    return line[:-1]
+        size = len(label) + 1 + len(words)
+        if size > width:
+            continue
+        if used + 3 + size > width:
+            if len(lines) == rows:
+                continue
+            lines.append([])
+            used = -3
+        lines[-1] += [("   " if lines[-1] else "", ""), (f"{label} ", "muted"), (words, "")]
+        used += 3 + size
+    return list(lines)
 
 
 def _chain(record: Any) -> Line:

@@ -15,9 +15,9 @@ from textual.message import Message
 from gpt_tune.errors import UserError
 from tui.poller import newest
 from tui.promptness import be_prompt
-from tui.scene import first_scene
+from tui.scene import first_scene, packed
 from tui.screens.base import Page, trail
-from tui.screens.monitor_charts import NAMES, empty_charts
+from tui.screens.monitor_charts import KEYS, NAMES, empty_charts
 from tui.screens.monitor_compare import CompareKeys
 from tui.screens.monitor_follow import Following, Shot, ShotTaken
 from tui.screens.monitor_log import LogKeys
@@ -55,6 +55,7 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
             "R", "resubmit", "Resubmit", tooltip="Review the same run again, with the cure where one is known"
         ),
         Binding("s", "save", "Save", show=False, tooltip="Save this run's choices as a profile"),
+        *KEYS,
     ]
 
     WANTS_JOBS = True
@@ -164,7 +165,8 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
         stale = self.tune.poll_words() if self.WANTS_JOBS else []
         lines += [[("! ", "bad"), *stale]] if any(role == "bad" for _, role in stale) else []
         self.query_one("#job", Lines).show(lines)
-        self.query_one("#stats", Lines).show(self.scene.stats)
+        rows = 1 if self.size.width >= 160 or self.size.height < 24 else 2
+        self.query_one("#stats", Lines).show(packed(self.scene.stats, width, rows))
         self.show_log_title()
         if self.scene.all_steps and not self._saw_last_step:
             self._saw_last_step = True
@@ -172,7 +174,8 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
 
     def show_log_title(self) -> None:
         hidden = len(NAMES) - len(self.chart_names())
-        line = [*self.log_title(), (f" ── {hidden} more charts (m), panes (w)", "muted")]
+        more = f"{hidden} more charts (m), panes (w)" if hidden else "panes (w)"
+        line = [*self.log_title(), (f" ── {more}", "muted")]
         self.query_one("#log-title", Lines).show([squeeze(line, self.size.width)])
 
     @on(LogPane.Moved)

@@ -19,8 +19,27 @@ if TYPE_CHECKING:
 NAMES = tuple(TITLES)
 MOST_OTHERS = 4  # runs beside this one
 TALL_ROWS = 44  # from here on there is room for two rows of charts
+JOB_ACTIONS = frozenset(
+    {"findings", "nodes", "cancel", "resubmit", "save"}
+)  # not while one chart has the screen
 PANES = ("both", "charts", "log")
 LOW_ROWS = 15  # below this a chart would leave no room for the log
+
+
+# In the footer these come after what is done with the job; where one chart has the screen, they come to the fore.
+KEYS: list[BindingType] = [
+    Binding("m", "figure(1)", "Figure", tooltip="The next figures: loss, model TFLOPS, grad norm…"),
+    Binding("M", "figure(-1)", "Figure before", show=False, tooltip="The figures before"),
+    Binding("plus,equals_sign", "zoom(0.5)", "Zoom", key_display="+", tooltip="Zoom into the newest steps"),
+    Binding("minus", "zoom(2)", "Out", key_display="-", tooltip="Zoom out"),
+    Binding("a", "whole", "All", tooltip="The whole run again"),
+    Binding("less_than_sign", "pan(-1)", "Earlier", key_display="<", tooltip="Earlier steps"),
+    Binding("greater_than_sign", "pan(1)", "Later", key_display=">", show=False, tooltip="Later steps"),
+    Binding("o", "logarithmic", "Log scale", tooltip="Linear or logarithmic values"),
+    Binding("t", "axis", "Axis", tooltip="By step, by hours of training, or by tokens"),
+    Binding("u", "smooth", "Smooth", tooltip="Draw a smoothed line over the values"),
+    Binding("p", "compare", "Compare", tooltip="Draw up to four other runs beside this one"),
+]
 
 
 class ChartKeys(Screen[None]):
@@ -28,23 +47,8 @@ class ChartKeys(Screen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "one_chart", "Chart", tooltip="One chart in full, and back"),
-        Binding(
-            "m", "figure(1)", "Figure", show=False, tooltip="The next figures: loss, model TFLOPS, grad norm…"
-        ),
-        Binding("M", "figure(-1)", "Figure", show=False, tooltip="The figures before"),
-        Binding(
-            "plus", "zoom(0.5)", "Zoom", show=False, key_display="+", tooltip="Zoom into the newest steps"
-        ),
-        Binding("minus", "zoom(2)", "Out", show=False, key_display="-", tooltip="Zoom out"),
-        Binding("a", "whole", "All", show=False, tooltip="The whole run again"),
-        Binding("less_than_sign", "pan(-1)", "Earlier", show=False, key_display="<", tooltip="Earlier steps"),
-        Binding("greater_than_sign", "pan(1)", "Later", show=False, key_display=">", tooltip="Later steps"),
-        Binding("o", "logarithmic", "Log", show=False, tooltip="Linear or logarithmic values"),
-        Binding("t", "axis", "Axis", show=False, tooltip="By step, by hours of training, or by tokens"),
-        Binding("u", "smooth", "Smooth", show=False, tooltip="Draw a smoothed line over the values"),
         Binding("w", "panes", "Panes", tooltip="Charts and log, only charts, only the log"),
     ]
-    FULL_WORDS: ClassVar[tuple[str, ...]] = ("figure(1)", "zoom(0.5)", "pan(-1)")
 
     following: Following | None
     chart_view = View()
@@ -166,6 +170,8 @@ class ChartKeys(Screen[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("zoom", "pan", "whole", "logarithmic", "smooth", "figure", "axis", "compare"):
             return self.panes != "log"
+        if action in JOB_ACTIONS:
+            return not self.full
         return super().check_action(action, parameters)
 
 

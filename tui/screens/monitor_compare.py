@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from textual.binding import Binding, BindingType
+from typing import TYPE_CHECKING, Any
 
 from tui.screens.monitor_charts import MOST_OTHERS, ChartKeys
 from tui.states import ago
@@ -18,10 +16,6 @@ if TYPE_CHECKING:
 
 class CompareKeys(ChartKeys):
     """Mixed into the monitor."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("p", "compare", "Compare", show=False, tooltip="Draw up to four other runs beside this one"),
-    ]
 
     record: RunRecord
     tune: GptTune

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FILTER_HELP = 'level:error  rank:0-7,12  node:b200-3  /nccl.*timeout/  "some text"; empty shows all'
 
+LOG_ACTIONS = frozenset({"find", "filter", "first_error", "last_error", "copy_shown", "save_log", "pager"})
+
 
 class LogKeys(Screen[None]):
     """Mixed into the monitor."""
@@ -52,6 +54,11 @@ class LogKeys(Screen[None]):
     @property
     def log_pane(self) -> LogPane:
         return self.query_one(LogPane)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        if action in LOG_ACTIONS:
+            return self.log_pane.display if self.is_mounted else True
+        return super().check_action(action, parameters)
 
     # --- find and filter
 

@@ -25,9 +25,11 @@ from tui.engine import Engine
 from tui.notify import changes, sequence
 from tui.poller import Poller
 from tui.screens.home import Home
-from tui.settings import Settings
+from tui.settings import load as load_settings
+from tui.settings import path_of
 from tui.tasks import Tasks
 from tui.themes import CYCLE, OURS, theme_for
+from tui.widgets.words import plural
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -60,6 +62,8 @@ _SCREENS = {
 # Imported in the background beside the screens' own modules: small windows, and what draws charts.
 WARM = ("tui.screens.dialogs", "tui.palette", "gpt_tune.workflows.watch", "plotext")
 NOBODY_ASKED = 255  # ssh's own code for "no connection"
+LEAVE_SECONDS = 3.0  # within which a second key quits
+COPY_CHARACTERS = 50_000  # terminals drop what is much longer
 RESIZE_SECONDS = 1.0  # how late a lost change of size is noticed
 
 
@@ -92,7 +96,11 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         self._tape = tape
         self.typed = {}
         self._asked_to_leave = 0.0
-        self.settings = Settings()
+        self.settings = load_settings()
+        if self.settings.keys:
+            from tui import keys
+
+            self.set_keymap(keys.keymap(self.settings.keys, str(path_of())))
         for theme in OURS:
             self.register_theme(theme)
         self.theme = "mono" if self.no_color else theme_for(os.environ)
@@ -220,12 +228,24 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         if not isinstance(self.screen, Help):
             self.push_screen(Help(self.screen, getattr(self.screen, "HELP_TEXT", "")))
 
-    def action_leave(self) -> None:
+    def action_leave(self, key: str = "Ctrl+C") -> None:
+        """Quit, when asked twice: such a key is pressed too easily."""
         now = monotonic()
-        if now - self._asked_to_leave < 3:
+        if now - self._asked_to_leave < LEAVE_SECONDS:
             self.exit(0)
         self._asked_to_leave = now
-        self.notify("Press Ctrl+C again to quit. Running jobs go on.", markup=False)
+        self.notify(f"Press {key} again to quit. Running jobs go on.", markup=False, timeout=LEAVE_SECONDS)
+
+    def action_copy_out(self) -> None:
+        """Put text on the clipboard of the user's own machine, through the terminal (OSC 52)."""
+        text = self.screen.get_selected_text() or getattr(self.screen, "text_to_copy", str)()
+        if not text:
+            self.notify("Nothing to copy: select with the mouse, or go to a row.", markup=False)
+            return
+        kept = text[:COPY_CHARACTERS]
+        self.copy_to_clipboard(kept)
+        cut = " (the rest is too long for a terminal)" if len(kept) < len(text) else ""
+        self.notify(f"Copied {plural(len(kept), 'character')}{cut}.", markup=False)
 
     def action_suspend_process(self) -> None:
         """Stop as a terminal would stop us: with the parent of our own job (`make run`), but after us.

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("replay", "Show a recorded run in the monitor."),
     "serve": ("serve", "The wizard in a browser, on this machine only."),
     "profiles": ("profiles", "Saved choices: list, show, save, edit, remove, import, export."),
+    "keys": ("keys", "The keys of the wizard by name, for those who want others."),
     "doctor": ("doctor", "What this machine and the cluster are missing."),
 }
 

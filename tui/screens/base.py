@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from tui.keys import with_names
 from tui.widgets.keybar import KeyBar
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line, Span, fit, line_width
@@ -23,13 +24,27 @@ class Page(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "back", "Back", id="back"),
         Binding("question_mark,f1", "app.help", "Help", key_display="?", id="help"),
-    ]
+        Binding("ctrl+y", "app.copy_out", "Copy", show=False, id="copy",
+                tooltip="Copy what is selected, else what the cursor is on, to your own clipboard"),
+    ]  # fmt: skip
     DEFAULT_CSS = """
     Page { layout: vertical; background: $background; }
     Page > #path { height: 1; background: $panel; padding: 0 1; overflow-y: hidden; }
     Page > #path:ansi { background: ansi_default; text-style: reverse; }
     """
     HELP_TEXT: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Each key gets a name, by which the user can move it."""
+        if "BINDINGS" in cls.__dict__:
+            cls.BINDINGS = with_names(cls.__name__, cls.BINDINGS)
+        super().__init_subclass__(**more)
+
+    def text_to_copy(self) -> str:
+        """What `copy` takes when nothing is selected."""
+        from tui.widgets.rows import RowList
+
+        return self.focused.row_text if isinstance(self.focused, RowList) else ""
 
     @property
     def tune(self) -> GptTune:

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from tui.screens.window import BOX, Window
 from tui.widgets.fields import Entry
-from tui.widgets.keybar import KeyBar, binding_words, key_words
+from tui.widgets.keybar import KeyBar, binding_words, global_key, key_words
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
 
@@ -64,6 +64,10 @@ OBVIOUS = (
 )
 
 
+# Keys of the app itself, which a screen's own keys may stand before.
+GLOBAL = (("theme", "Next colour theme"), ("quit", "Twice: quit; running jobs go on"))
+
+
 def key_lines(screen: Screen[object]) -> list[Line]:
     """One line a binding: key, what it does; those of the footer first."""
     found: dict[str, tuple[bool, str, str]] = {}
@@ -72,12 +76,10 @@ def key_lines(screen: Screen[object]) -> list[Line]:
             what = binding.tooltip or binding_words(screen, binding)
             found.setdefault(binding.action, (not binding.show, key_words(screen.app, binding), what))
     listed = sorted(found.values(), key=lambda item: item[0])
-    always = [
-        ("^p", "Everything that can be done here, by name"),
-        ("^t", "Next colour theme"),
-        ("Ctrl+C", "Quit; running jobs go on"),
-    ]
-    pairs = [(key, what) for _, key, what in listed if key not in ("^t",)] + always
+    always = [("^p", "Everything that can be done here, by name")]
+    always += [(global_key(screen.app, name), what) for name, what in GLOBAL]
+    shown = {key for key, _ in always}
+    pairs = [(key, what) for _, key, what in listed if key not in shown] + always
     return [[(f"{key:>12}  ", "key"), (what, "")] for key, what in pairs]
 
 

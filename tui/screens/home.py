@@ -45,7 +45,8 @@ class Home(Tasks, Page):
         Binding("c", "menu('clusters')", "Clusters", show=False),
         Binding("k", "menu('doctor')", "Check", show=False),
         Binding("d", "menu('replay')", "Demo", show=False),
-        Binding("q,escape", "app.quit", "Quit", key_display="q"),
+        Binding("q", "app.quit", "Quit", id="home.quit"),
+        Binding("escape", "app.leave('Esc')", "Quit", show=False, id="back", tooltip="Esc twice: quit"),
     ]
     DEFAULT_CSS = """
     Home > #hello { margin: 1 2; height: auto; }

@@ -28,6 +28,15 @@ def key_words(app: App[object], binding: Binding) -> str:
     return binding.key_display or SHORT.get(binding.key) or app.get_key_display(binding)
 
 
+def global_key(app: App[object], name: str) -> str:
+    """The key of an action of the app, as the user has it."""
+    for _, binding in app._bindings.copy():
+        if binding.id == name:
+            mine: dict[str, str] = getattr(getattr(app, "settings", None), "keys", {})
+            return app.get_key_display(binding.with_key(key=mine.get(name, binding.key)))
+    return ""
+
+
 def binding_words(screen: Screen[object], binding: Binding) -> str:
     """What a key does, in the words of this screen; empty where it does nothing useful."""
     words: dict[str, str] = getattr(screen, "KEY_WORDS", {})

@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from tui.widgets.columns import Column, Fitted, fit_columns, lay_out
-from tui.widgets.paint import Cell, Painted
+from tui.widgets.paint import Cell, Painted, spans, text_of
 
 MARK = "› "  # the chosen row is marked by a sign too, not by colour only
 BLANK = "  "
@@ -91,6 +91,13 @@ class RowList(Painted, ScrollView, can_focus=True):
     def key(self) -> str | None:
         """The key under the cursor."""
         return self._rows[self.cursor].key if 0 <= self.cursor < len(self._rows) else None
+
+    @property
+    def row_text(self) -> str:
+        """The row under the cursor as plain text, cells apart by a tab."""
+        if not 0 <= self.cursor < len(self._rows):
+            return ""
+        return "\t".join(text_of(spans(cell)) for cell in self._rows[self.cursor].cells)
 
     @property
     def hidden_columns(self) -> int:

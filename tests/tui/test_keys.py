@@ -1,0 +1,136 @@
+"""The user's own keys: named, checked, and followed by footer, `?` and palette; copying; leaving on purpose only."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from gpt_tune.errors import UserError
+from tests.tui.conftest import until
+from tests.tui.fakes import FakeEngine, run
+from tests.tui.flow import Driver
+from tests.tui.test_notify import write
+from tui import keys
+from tui.app import GptTune
+
+
+def test_every_binding_of_every_screen_has_one_name() -> None:
+    for screen in keys.screens():
+        for binding in screen.__dict__.get("BINDINGS", ()):
+            assert binding.id or not binding.description, f"{screen.__name__}: {binding.key}"
+        actions: dict[str, str] = {}
+        for binding in screen.__dict__.get("BINDINGS", ()):
+            if binding.id:
+                assert actions.setdefault(binding.id, binding.action) == binding.action
+
+
+def test_the_defaults_are_a_legal_choice() -> None:
+    for name, named in keys.known().items():
+        if named.keys not in keys._UNUSABLE:
+            assert keys.keymap({name: named.keys}, "f") == {name: named.keys}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "kept"),
+    [
+        ("queue.hold", "x", "x"),
+        ("queue.hold", "X", "X"),
+        ("queue.hold", "ctrl+x", "ctrl+x"),
+        ("queue.hold", "F5, alt+h", "f5,alt+h"),
+        ("queue.hold", "+", "plus"),
+        ("queue.hold", "/", "slash"),
+        ("queue.hold", "space", "space"),
+        ("home.quit", "f10", "f10"),
+        ("theme", "f9", "f9"),
+    ],
+)
+def test_keys_in_the_users_words(name: str, key: str, kept: str) -> None:
+    assert keys.keymap({name: key}, "f") == {name: kept}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"queue.hodl": "x"}, "Did you mean 'queue.hold'?"),
+        ({"queue.hold": "pagup"}, "Did you mean pageup?"),
+        ({"queue.hold": ""}, "there is no key"),
+        ({"queue.hold": "ctrl+"}, "there is no key"),
+        ({"queue.hold": "strg+x"}, "no modifier"),
+        ({"queue.hold": "ctrl+s"}, "stops the output"),
+        ({"queue.hold": "c"}, "is the key of queue.cancel-job already"),
+        ({"queue.hold": "escape"}, "is the key of back already"),
+        ({"theme": "ctrl+y"}, "already"),
+        ({"queue.hold": "x", "queue.release": "x"}, "already"),
+    ],
+)
+def test_what_will_not_do_names_what_will(wanted: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError) as refused:
+        keys.keymap(wanted, "settings.toml")
+    assert words in str(refused.value)
+    assert "settings.toml" in str(refused.value)
+
+
+def test_two_may_swap_and_other_screens_do_not_matter() -> None:
+    swapped = {"queue.hold": "c", "queue.cancel-job": "h"}
+    assert keys.keymap(swapped, "f") == swapped
+    assert keys.keymap({"queue.hold": "d"}, "f") == {"queue.hold": "d"}  # d is another screen's
+
+
+async def test_footer_help_and_palette_follow(home: Any) -> None:
+    write('[keys]\n"home.quit" = "f10"\n"help" = "f12"\n"theme" = "f9"\n')
+    app = GptTune(FakeEngine())
+    async with app.run_test(size=(80, 60), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        await driver.ready()
+        assert "f10 Quit" in driver.text.replace("F10", "f10")
+        await driver.press("q", "question_mark")
+        assert driver.page == "Home", "the old keys do nothing"
+        await driver.press("f12")
+        await driver.reach("Help")
+        assert "F9" in driver.text.upper()
+        assert "^t" not in driver.text
+        await driver.press("escape", "f9")
+        await driver.see("Theme: light")
+        await driver.press("f10")
+        await until(pilot, lambda: not app.is_running or app._exit, "the end")
+
+
+async def test_a_wrong_file_is_one_sentence_before_the_screen(home: Any) -> None:
+    write('[keys]\n"home.qiut" = "x"\n')
+    with pytest.raises(UserError, match=r"home\.quit"):
+        GptTune(FakeEngine())
+
+
+async def test_esc_on_the_first_screen_quits_only_when_meant() -> None:
+    app = GptTune(FakeEngine())
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        await driver.ready()
+        await driver.press("escape")
+        await driver.see("Press Esc again to quit")
+        assert app.is_running
+        assert not app._exit
+        await driver.press("escape")
+        await until(pilot, lambda: app._exit, "the end")
+
+
+async def test_copy_goes_through_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = GptTune(FakeEngine([run("one"), run("two")]))
+    written: list[str] = []
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        assert app._driver is not None
+        monkeypatch.setattr(app._driver, "write", written.append)
+        app.open("runs")
+        await driver.see("one")
+        await driver.press("ctrl+y")
+        await driver.see("Copied")
+        (sent,) = [w for w in written if w.startswith("\x1b]52;c;")]
+        assert "one" in base64.b64decode(sent[7:-1]).decode()
+        app.open("doctor")
+        await driver.reach("Doctor")
+        app.screen.set_focus(None)
+        await driver.press("ctrl+y")
+        await driver.see("Nothing to copy")

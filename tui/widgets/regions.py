@@ -12,7 +12,7 @@ BLANK = (" ", "")
 
 
 def changed_regions(before: Sequence[Line], after: Sequence[Line], width: int) -> list[Region]:
-    """The stretch of each line that changed, in cells; one a line, for several would cost more than what lies between."""
+    """The stretch of each line that changed, in cells; only one: more would cost more than what lies between."""
     regions: list[Region] = []
     for y in range(max(len(before), len(after))):
         old = _cells(before[y], width) if y < len(before) else [BLANK] * width

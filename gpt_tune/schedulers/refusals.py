@@ -21,6 +21,11 @@ class Refusal:
 # EDIT HERE to explain one more refusal. The first match wins. Words as in Slurm's slurm_errno.c and option
 # parsers, versions 20.11 to 26.05.
 REFUSALS = (
+    Refusal(
+        "F80",
+        r"no partition specified",
+        "This cluster has no default partition: set site.partition to one that `gpt-tune clusters` lists.",
+    ),
     Refusal("F80", r"invalid partition name", "Choose a partition that `gpt-tune clusters` lists."),
     Refusal(
         "F82",
@@ -50,7 +55,7 @@ REFUSALS = (
     ),
     Refusal(
         "F83",
-        r"violates accounting/qos policy",
+        r"violates accounting/qos policy|breached requested qos",
         "A limit of your account or QOS is exceeded: lower the time limit or the size, or use another site.qos; "
         "`sacctmgr show assoc user=$USER` lists the limits.",
     ),
@@ -71,6 +76,19 @@ REFUSALS = (
         "F84",
         r"requested time limit is invalid|time limit.*(exceed|invalid)|invalid.*time limit",
         "Lower site.time_limit to the partition's limit, which `gpt-tune clusters` shows.",
+    ),
+    Refusal(
+        "F84", r"time limit specification required", "This cluster wants a time limit: set site.time_limit."
+    ),
+    Refusal(
+        "F84",
+        r"job size specification|cpu count specification|task count specification|task distribution",
+        "The cluster wants the size of the job said otherwise: compare site.extra_sbatch with its documentation.",
+    ),
+    Refusal(
+        "F84",
+        r"invalid (license|wckey)",
+        "Remove that licence or wckey from site.extra_sbatch, or correct it.",
     ),
     Refusal(
         "F84", r"invalid (--)?time|invalid time", "Write site.time_limit as 30:00, 2:00:00 or 1-00:00:00."
@@ -96,11 +114,14 @@ REFUSALS = (
         "Ask for fewer GPUs: the partition limits the number of nodes of one job.",
     ),
     Refusal(
-        "F84", r"more processors requested than permitted|task.*exceed", "Ask for fewer tasks or CPUs a node."
+        "F84",
+        r"more processors requested than permitted|task.*exceed|more tasks than available",
+        "Ask for fewer tasks or CPUs a node.",
     ),
     Refusal(
         "F81",
-        r"node configuration is not available|cpu count per node|memory specification can not be satisfied",
+        r"node configuration is not available|cpu count per node|memory specification can not be satisfied"
+        r"|required node not available|memory required by task is not available",
         "No node of that partition has what was asked for (GPUs, CPUs or memory a node): compare with "
         "`gpt-tune clusters`.",
     ),
@@ -173,8 +194,9 @@ REFUSALS = (
     ),
     Refusal(
         "F209",
-        r"temporarily unable to accept job|queue.*full|maximum.*jobs",
-        "The cluster's queue is full: try again later.",
+        r"temporarily unable to accept job|queue.*full|maximum.*jobs|maxjobcount|submissions disabled"
+        r"|unable to create job record",
+        "The cluster takes no more jobs now: try again later.",
     ),
 )
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from gpt_tune.schedulers import columns, slurm_words
+from gpt_tune.schedulers import columns, hostlist, slurm_words
 from gpt_tune.schedulers.base import ENDED, JobStatus
 
 SQUEUE_COLUMNS: tuple[columns.Column, ...] = (
@@ -79,8 +79,20 @@ def by_id(found: Sequence[JobStatus], wanted: Collection[str]) -> dict[str, JobS
     for status in sorted(found, key=lambda s: _SPEAKS_FIRST.index(s.state)):
         base = re.split(r"[_+]", status.job_id)[0]
         if base in wanted and base not in answer:
-            answer[base] = replace(status, job_id=base)
+            answer[base] = _whole(base, status, found)
     return answer
+
+
+def _whole(base: str, speaker: JobStatus, found: Sequence[JobStatus]) -> JobStatus:
+    """An array or heterogeneous job as one; the latter has its parts' nodes and GPUs at the same time."""
+    parts = [s for s in found if s.job_id.startswith(f"{base}+")]
+    if not parts:
+        return replace(speaker, job_id=base)
+    nodes = hostlist.compress(n for p in parts for n in hostlist.expand(p.node_list))
+    gpus = sum(p.gpus or 0 for p in parts)
+    return replace(
+        speaker, job_id=base, nodes=sum(p.nodes for p in parts), node_list=nodes, gpus=gpus or None
+    )
 
 
 def _from_squeue(row: dict[str, str]) -> JobStatus:

@@ -94,7 +94,8 @@ def node_state(text: str) -> str:
     if match is None:
         return "other"
     words, flags = match.groups()
-    found = {_NODE_WORDS.get(w, "other") for w in words.split("+")}
+    # `allocated+` is a node that also tidies up after a job.
+    found = {_NODE_WORDS.get(w, "other") for w in words.split("+") if w}
     found |= {_FLAG_STATES[c] for c in flags if c in _FLAG_STATES}
     worse = [w for w in _WORSE if w in found]
     return worse[0] if worse else found.pop()

@@ -37,7 +37,7 @@ def test_a_written_duration_reads_back(n_seconds: int) -> None:
     [
         ("idle", "idle"), ("idle*", "down"), ("idle~", "idle"), ("idle#", "idle"), ("idle%", "other"),
         ("idle$", "other"), ("idle@", "other"), ("idle!", "other"), ("idle^", "other"), ("mixed-", "mixed"),
-        ("mix", "mixed"), ("allocated+", "other"), ("alloc", "allocated"), ("comp", "allocated"),
+        ("mix", "mixed"), ("allocated+", "allocated"), ("alloc", "allocated"), ("comp", "allocated"),
         ("completing*", "down"), ("drain", "drained"), ("drained*", "down"), ("drng", "drained"), ("drng@", "drained"),
         ("idle+drain", "drained"), ("mixed+drain", "drained"), ("IDLE+DRAIN+NOT_RESPONDING", "down"), ("down~", "down"),
         ("down*", "down"), ("fail", "down"), ("inval", "down"), ("maint", "other"), ("resv", "other"),

@@ -67,7 +67,11 @@ async def test_each_state_is_said_in_words(state: str, changes: dict[str, Any], 
 
 
 async def test_what_broke_stands_on_top_and_e_jumps_to_its_line() -> None:
-    lines = [*LINES, BROKEN.excerpt + ". Tried to allocate 2.5 GiB", *[f"echo number {i}" for i in range(300)]]
+    lines = [
+        *LINES,
+        BROKEN.excerpt + ". Tried to allocate 2.5 GiB",
+        *[f"echo number {i}" for i in range(300)],
+    ]
     update = replace(
         healthy(lines), state="FAILED", ended=True, diagnosis=Diagnosis("failed", BROKEN, (BROKEN,))
     )

@@ -18,7 +18,7 @@ from gpt_tune.recipes import (
     qlora_choices,
     script,
 )
-from gpt_tune.recipes.acs_work import Work, resolve, settings, trainer_flags
+from gpt_tune.recipes.acs_work import Work, resolve, seq_length, settings, trainer_flags
 from gpt_tune.recipes.base import JobSpec, Prediction, Rendered, RenderedFile
 from gpt_tune.recipes.network import Variable
 
@@ -201,11 +201,10 @@ def headline(work: Work) -> str:
 def _prediction(work: Work) -> Prediction:
     if not work.scripted:
         return Prediction(source="nothing is predicted for the image's own benchmark")
-    spec = work.spec
-    seq_length = spec.profile.model.seq_length or spec.model.seq_length
-    tokens = work.batch * seq_length
+    length = seq_length(work.spec)
+    tokens = work.batch * length
     return Prediction(
-        model_flops_per_step=model_flops(spec.model, seq_length, tokens),
+        model_flops_per_step=model_flops(work.spec.model, length, tokens),
         tokens_per_step=tokens,
         total_steps=work.iterations,
         source="the profile's model, batch and sequence length; no time is predicted for a script of the user's own",

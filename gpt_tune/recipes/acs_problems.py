@@ -49,6 +49,10 @@ def work_problems(profile: Profile) -> list[str]:
     if not acs.script.startswith("/"):
         given = f"is {shown(acs.script)}" if acs.script else "is empty"
         found.append(f"acs.script {given}; give the script's absolute path, as the container sees it.")
+    if profile.training.load:
+        found.append(
+            "training.load is set; an acs script goes on from the newest checkpoint in SAVE_DIR by itself."
+        )
     if sentence := acs_rules.install_problem(acs.arguments):
         found.append(sentence)
     try:

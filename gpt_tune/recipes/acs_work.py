@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpt_tune.errors import UserError
+from gpt_tune.planner import default_global_batch
 from gpt_tune.profiles.acs import Acs
 from gpt_tune.profiles.schema import Training
 from gpt_tune.recipes import acs_rules, script
@@ -50,7 +52,7 @@ class Work:
 
 def resolve(spec: JobSpec) -> Work:
     """The job with image, interface, batch and configuration settled. UserError when a rule forbids it."""
-    acs, training = spec.profile.acs, spec.profile.training
+    acs, batch = spec.profile.acs, _batch(spec)
     interface = acs_rules.interface(spec.gpus_per_node)
     sentence = acs_rules.interface_problem(spec.site.environment.variables, spec.gpus_per_node)
     if sentence:
@@ -73,8 +75,8 @@ def resolve(spec: JobSpec) -> Work:
         slurm_image=slurm_image,
         kind=kind,
         interface=interface,
-        batch=_batch(spec),
-        iterations=training.iterations or DEFAULT_ITERATIONS,
+        batch=batch,
+        iterations=_iterations(spec, batch),
         config=_config(spec) if acs.work == "script" else None,
     )
 
@@ -108,7 +110,8 @@ def _docker_image(acs: Acs) -> str:
 
 def _batch(spec: JobSpec) -> int:
     micro = spec.profile.acs.micro_batch_size * script.ranks(spec)
-    batch = spec.profile.training.global_batch_size or micro
+    given = spec.profile.training.global_batch_size
+    batch = given or _usual_batch(spec, micro)
     if spec.profile.acs.work == "script" and batch % micro:
         near = f"{batch // micro * micro} or " if batch > micro else ""
         raise UserError(
@@ -117,6 +120,24 @@ def _batch(spec: JobSpec) -> int:
             f"Use {near}{(batch // micro + 1) * micro}.",
         )
     return batch
+
+
+def seq_length(spec: JobSpec) -> int:
+    """Tokens of a sequence, for counting: the script reads its own length."""
+    return spec.profile.model.seq_length or spec.model.seq_length
+
+
+def _usual_batch(spec: JobSpec, micro: int) -> int:
+    """What the planner would take, in whole micro batches of every GPU."""
+    wanted = default_global_batch(script.ranks(spec), seq_length(spec))
+    return max(1, wanted // micro) * micro
+
+
+def _iterations(spec: JobSpec, batch: int) -> int:
+    training = spec.profile.training
+    if training.tokens is not None:
+        return max(1, math.ceil(training.tokens / (batch * seq_length(spec))))
+    return training.iterations or DEFAULT_ITERATIONS
 
 
 def _config(spec: JobSpec) -> Mapping[str, Any]:

@@ -32,6 +32,8 @@ def summary(draft: Draft, forecast: Forecast | None = None) -> Summary:
         parts.append(("size", size if machine.node or not draft.plan_only else "no GPU type chosen yet"))
     if draft.recipe == "smoke":
         parts.append(("trains", _smoke_words(draft)))
+    elif draft.recipe == "acs" and draft.profile.acs.work == "ljperf":
+        parts.append(("runs", f"ljperf {draft.profile.acs.benchmark}"))
     elif draft.recipe != "custom":
         parts += _training_parts(draft)
     if needs_plan(draft.recipe):

@@ -292,6 +292,32 @@ def test_a_batch_that_does_not_divide_names_the_nearest(tmp_path: Path) -> None:
         recipes.render(acs_job(tmp_path, acs, profile={"training": Training(global_batch_size=64)}))
 
 
+@pytest.mark.parametrize(
+    ("training", "micro", "batch", "steps"),
+    [
+        (Training(), 1, 64, 50),  # 0.5 M tokens of 8192
+        (Training(), 4, 64, 50),
+        (Training(), 3, 48, 50),  # whole micro batches of 8 GPUs
+        (Training(), 100, 800, 50),
+        (Training(global_batch_size=16, tokens=1e6), 2, 16, 8),
+        (Training(global_batch_size=16, iterations=7), 2, 16, 7),
+    ],
+)
+def test_batch_and_steps(training: Training, micro: int, batch: int, steps: int, tmp_path: Path) -> None:
+    acs = dataclasses.replace(SCRIPT, micro_batch_size=micro)
+    rendered = recipes.render(acs_job(tmp_path / "run", acs, profile={"training": training}))
+    assert rendered.prediction.tokens_per_step == batch * 8192
+    assert rendered.prediction.total_steps == steps
+    text = next(f.content for f in rendered.files if f.path == "docker.sh").decode()
+    assert f"|| GLOBAL_BATCH_SIZE={batch} " in text
+    assert f"|| TRAIN_ITERS={steps} " in text
+
+
+def test_a_checkpoint_to_load_is_not_ignored_in_silence() -> None:
+    found = recipes.get("acs").problems(Profile(recipe="acs", acs=SCRIPT, training=Training(load="/fsx/x")))
+    assert "training.load" in found[0]
+
+
 # -- whole ----------------------------------------------------------------------------------------
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "host": {},

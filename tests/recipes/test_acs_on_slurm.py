@@ -74,7 +74,7 @@ def test_ranks_over_nodes(slurm: object, tmp_path: Path) -> None:
     assert {s["world"] for s in said} == {"4"}
     assert {s["interface"] for s in said} == {"eth0"}
     assert all("/workspace/train.py" in s["words"] for s in said)
-    assert all("--gradient_accumulation_steps 1" in s["words"] for s in said)
+    assert all("--gradient_accumulation_steps 16" in s["words"] for s in said)
 
 
 def test_the_benchmark_starts_once(slurm: object, tmp_path: Path) -> None:

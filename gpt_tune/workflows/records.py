@@ -73,6 +73,14 @@ def peak_tflops_of(record: RunRecord) -> float | None:
         return None
 
 
+def log_format_of(record: RunRecord) -> str:
+    """The line that the user taught for this run's log (see logs.formats.taught), else `auto`."""
+    try:
+        return profile_of(record).custom.log_format if record.recipe == "custom" else "auto"
+    except UserError:
+        return "auto"
+
+
 def training_gpus_of(record: RunRecord) -> int | None:
     """GPUs that a run's speed is divided by, None where only the log can say.
 
@@ -108,6 +116,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
         state_seconds=_LOOK_SECONDS,
         keep=keeper_of(record.run_id),
         log_says_gpus=training_gpus_of(record) is None,
+        log_format=log_format_of(record),
     )
     watch.set_judgements(findings.judgements(record.run_id))
     return watch

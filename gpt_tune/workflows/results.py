@@ -12,7 +12,13 @@ from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.logs.parse import ParseResult, parse_files
 from gpt_tune.logs.parser import Event
 from gpt_tune.workflows.pictures.paint import Panel
-from gpt_tune.workflows.records import peak_tflops_of, prediction_of, shape_of, training_gpus_of
+from gpt_tune.workflows.records import (
+    log_format_of,
+    peak_tflops_of,
+    prediction_of,
+    shape_of,
+    training_gpus_of,
+)
 from gpt_tune.workflows.remote_logs import logs_here
 from gpt_tune.workflows.series import MAX_RUNS, Drawn, marks
 from gpt_tune.workflows.series import compare as compare_series
@@ -67,7 +73,8 @@ def row(record: RunRecord) -> dict[str, Any]:
 def parsed(record: RunRecord) -> ParseResult | None:
     """The run's log, read; None when it is gone."""
     try:
-        return parse_files(logs_here(record), shape_of(record), training_gpus_of(record))
+        gpus, taught = training_gpus_of(record), log_format_of(record)
+        return parse_files(logs_here(record), shape_of(record), gpus, log_format=taught)
     except UserError:
         return None
 

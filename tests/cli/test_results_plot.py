@@ -87,3 +87,16 @@ def test_three_runs_side_by_side(gpt_tune: Run) -> None:
     exported = gpt_tune("results", "export", "--format", "benchmark")
     assert (exported.code, len(exported.json["results"])) == (0, 2)
     assert gpt_tune("results", "export", runs[0], "--format", "benchmark", "--json").code == 2
+
+
+def test_a_format_of_ones_own(gpt_tune: Run, tmp_path: Path) -> None:
+    log = tmp_path / "mine.log"
+    log.write_text("".join(f"it#{i} err={3 - i / 10} took 0.5s\n" for i in range(1, 6)))
+    assert gpt_tune("parse", log, "--json").json["steps"] == []
+    form = "it#{iteration} err={loss} took {step_time_s}s"
+    steps = gpt_tune("parse", log, "--log-format", form, "--json").json["steps"]
+    assert [(s["iteration"], s["loss"], s["step_time_ms"]) for s in steps][-1] == (5, 2.5, 500.0)
+    assert "5 steps" in gpt_tune("parse", log, "--log-format", form).out
+    assert gpt_tune("watch", log, "--once", "--log-format", form).code == 0
+    assert gpt_tune("watch", "some-run", "--log-format", form, "--json").code == 2
+    assert gpt_tune("parse", log, "--log-format", "no figures", "--json").code == 2

@@ -37,3 +37,8 @@ def test_a_taught_line_gives_steps() -> None:
 def test_a_bad_template_is_one_sentence(template: str, words: str) -> None:
     with pytest.raises(UserError, match=words.replace("{", r"\{")):
         taught(template)
+
+
+def test_figures_with_nothing_between_them_are_refused() -> None:
+    with pytest.raises(UserError, match="nothing between"):
+        taught("step {iteration}{loss}")

@@ -136,3 +136,13 @@ def test_a_watch_gives_rows_with_times_from_before_it_began(tmp_path: Path) -> N
     old, new = (w for w in watch.writers() if w.rank in (0, 1))
     assert new.seen - old.seen == pytest.approx(300, abs=1)
     assert first.silent_ranks == (0,)
+
+
+def test_lines_fetched_twice_change_nothing(tmp_path: Path) -> None:
+    reader = SampleReader()
+    old = json.dumps(GOOD)
+    new = json.dumps({**GOOD, "time": 1.8e9 + 10, "cpu": 0.25, "xids": [[1.8e9 + 9, 0, 48]]})
+    for _ in range(3):
+        reader.take(f"{old}\n{new}\n".encode())
+    sample = reader.poll()["n1"]
+    assert (sample.time, sample.cpu, [x.code for x in sample.xids]) == (1.8e9 + 10, 0.25, [79, 48])

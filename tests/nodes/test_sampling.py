@@ -179,3 +179,19 @@ def test_only_running_jobs_have_samplers(gpt_tune: Run, home: Path) -> None:
     gpt_tune("watch", run_id, "--json")
     with pytest.raises(UserError, match="only the nodes of a running job"):
         sampling.start(Ledger.open().get(run_id))
+
+
+def test_rows_of_a_log_file(gpt_tune: Run, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("node1: step: 7  loss: 2\nnode2: step: 5  loss: 2\nhello\n")
+    done = gpt_tune("nodes", log, "--json")
+    assert done.code == 0, done.err
+    assert [(r["node"], r["iteration"], r["lag"]) for r in done.json["nodes"]] == [
+        ("node1", 7, 0),
+        ("node2", 5, 2),
+    ]
+    assert gpt_tune("nodes", log, "--sample", "--json").code == 2
+    log.write_text("nothing\n")
+    silent = gpt_tune("nodes", log)
+    assert (silent.code, "no line" in silent.err) == (0, True)
+    assert gpt_tune("nodes", "no-such", "--json").code == 2

@@ -38,13 +38,14 @@ def follow_run(run_id: str, once: bool = False, as_json: bool = False) -> int:
 
 
 def follow_files(
-    paths: Sequence[str], once: bool = False, as_json: bool = False, job: ForeignJob | None = None
-) -> int:
+    paths: Sequence[str], once: bool = False, as_json: bool = False, job: ForeignJob | None = None,
+    log_format: str = "auto",
+) -> int:  # fmt: skip
     """Follow log files, of a job of mine or of no job; those end only when the user stops, or with `once`."""
     from gpt_tune.workflows.watch import Watch
 
     gpus, source = (job.status.gpus, job.state_source) if job else (None, None)
-    return follow(Watch(paths, gpus=gpus, state_source=source), once, as_json, None)
+    return follow(Watch(paths, gpus=gpus, state_source=source, log_format=log_format), once, as_json, None)
 
 
 def follow(watch: Watch, once: bool, as_json: bool, record: RunRecord | None) -> int:

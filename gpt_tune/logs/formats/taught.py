@@ -70,6 +70,11 @@ def taught(template: str) -> Callable[[], Format]:
             "Write for example: step {iteration} loss {loss}",
         )
     texts = _NAME.split(template)[::2]
+    if any(not text for text in texts[1:-1]):
+        raise UserError(
+            f"The log format {template!r} has two figures with nothing between them.",
+            "Keep the text that stands between them in the line.",
+        )
     trigger = max((word for text in texts for word in text.split()), key=len, default="")
     if len(trigger) < 2:
         raise UserError(

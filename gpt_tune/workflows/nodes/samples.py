@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.follow import Follower, Reader
 from gpt_tune.logs.lines import shown
 
@@ -131,10 +132,10 @@ def _gib(value: Any) -> float | None:
 
 
 class SampleReader:
-    """The newest sample of each node, from files that grow."""
+    """The newest sample of each node, from files that grow; or from lines that somebody else fetches."""
 
-    def __init__(self, pattern: str, reader: Reader | None = None) -> None:
-        self._follower = Follower([pattern], reader)
+    def __init__(self, pattern: str = "", reader: Reader | None = None) -> None:
+        self._follower = Follower([pattern] if pattern else [], reader)
         self.latest: dict[str, NodeSample] = {}
 
     def poll(self) -> dict[str, NodeSample]:
@@ -143,12 +144,18 @@ class SampleReader:
             self._take(batch.lines)
         return self.latest
 
+    def take(self, raw: bytes) -> None:
+        """Lines of any number of samplers."""
+        self._take(split_lines(raw)[0])
+
     def _take(self, lines: Iterable[str]) -> None:
         for line in lines:
             sample = read_sample(line)
             if sample is None:
                 continue
             before = self.latest.get(sample.node)
+            if before is not None and before.time > sample.time:
+                sample, before = before, sample
             if before is None and len(self.latest) >= MAX_NODES:
                 continue
             if before is not None:
@@ -160,6 +167,7 @@ def _joined(old: tuple[Xid, ...], new: tuple[Xid, ...]) -> tuple[Xid, ...]:
     """The kernel's log and the driver report the same error twice, under two names of the GPU."""
     found = list(old)
     for xid in new:
-        if not any(x.code == xid.code and abs(x.time - xid.time) <= 2.0 and x.gpu != xid.gpu for x in found):
+        again = any(x.code == xid.code and abs(x.time - xid.time) <= 2.0 and x.gpu != xid.gpu for x in found)
+        if not again and xid not in found:
             found.append(xid)
     return tuple(found[-MAX_XIDS:])

@@ -16,49 +16,53 @@ if TYPE_CHECKING:
     from gpt_tune.workflows.nodes.rows import NodeRow
     from gpt_tune.workflows.nodes.samples import NodeSample
     from gpt_tune.workflows.nodes.sampling import Sampling
+    from tui.cli.targets import Target
 
 POLL_SECONDS = 0.2
 WAIT_SECONDS = 30.0  # for the first samples of every node
 
 
 @click.command(
-    help="One row a node of a run (ID: run id or job id): its last line, steps behind, silent ranks. --sample adds "
-    "GPU use, memory, power, temperature and Xids, by one small step of the job that ends with it."
+    help="One row a node of a run (ID: run id or job id) or of log files: last line, steps behind, silent ranks. "
+    "--sample adds GPU use, memory, power, temperature and Xids, by one small step of the job that ends with it."
 )
-@click.argument("run", metavar="ID")
+@click.argument("names", nargs=-1, required=True, metavar="ID | LOGFILE...")
 @click.option("--sample", is_flag=True, help="Start the sampler of its nodes, unless it runs already.")
 @click.option("--interval", type=float, default=10.0, show_default=True, help="Seconds between two samples.")
 @click.option("--stop", is_flag=True, help="End the sampler.")
 @json_option
-def command(run: str, sample: bool, interval: float, stop: bool, as_json: bool) -> int:
-    from gpt_tune import jobs
-    from gpt_tune.ledger import Ledger
+def command(names: tuple[str, ...], sample: bool, interval: float, stop: bool, as_json: bool) -> int:
     from gpt_tune.workflows.nodes import sampling
+    from tui.cli.targets import target_of
 
     if sample and stop:
         raise UserError("--sample and --stop contradict each other.", "Give one of them.")
-    record = jobs.find(run)
-    if record.active:
-        jobs.refresh(Ledger.open())
-        record = jobs.find(record.run_id)
-    if record.job_id is None:
+    target = target_of(names, fetch=False, fresh=True)
+    record = target.record
+    if (sample or stop) and record is None:
+        raise UserError(
+            "Only the nodes of a run of gpt-tune can be sampled: the samples are kept in its run folder.",
+            "Without --sample the log alone is shown.",
+        )
+    if record is not None and record.job_id is None:
         raise UserError(f"{record.run_id} has no job yet.", "Submit it first.")
-    if stop:
+    if stop and record is not None:
         sampling.attach(record).stop()
         say(f"The sampler of {record.run_id} ends within two seconds.")
         return EXIT_DONE
-    samples, problem = _samples(record, sample, interval)
-    rows = _rows(record, samples)
+    samples, problem = _samples(record, sample, interval) if record is not None else ({}, "")
+    rows = _rows(target, samples)
+    run_id, state = (record.run_id, record.state) if record is not None else (None, None)
     if as_json:
         emit_json(
-            {"schema": "gpt-tune/nodes/1", "run_id": record.run_id, "state": record.state,
+            {"schema": "gpt-tune/nodes/1", "run_id": run_id, "state": state,
              "problem": problem or None, "nodes": [row.to_json() for row in rows]}
         )  # fmt: skip
         return EXIT_DONE
     if problem:
         say(problem)
     if not rows:
-        say(f"Nothing is known of the nodes of {record.run_id}: it is {record.state}.")
+        say("Nothing is known of its nodes: no line of the log says who wrote it.")
         return EXIT_DONE
     show_table(_COLUMNS, [_row(row) for row in rows], "2,3,4,5,6,7,8,9")
     return EXIT_DONE
@@ -86,14 +90,21 @@ def _first(started: Sampling, nodes: int) -> tuple[dict[str, NodeSample], str]:
     return found, started.problem or missing
 
 
-def _rows(record: RunRecord, samples: dict[str, NodeSample]) -> list[NodeRow]:
+def _rows(target: Target, samples: dict[str, NodeSample]) -> list[NodeRow]:
     from gpt_tune.schedulers import hostlist
     from gpt_tune.workflows.records import status_of, watch_of
+    from gpt_tune.workflows.watch import Watch
 
-    watch = watch_of(record, state_source=lambda: status_of(record))
+    record, foreign = target.record, target.foreign
+    if record is not None:
+        status = status_of(record)
+        watch = watch_of(record, state_source=lambda: status)
+    else:
+        watch = Watch(target.paths, gpus=foreign.status.gpus if foreign is not None else None)
     while watch.poll().history < 1.0:
         pass
-    return watch.nodes(hostlist.expand(record.node_list), samples)
+    known = record or (foreign.status if foreign is not None else None)
+    return watch.nodes(hostlist.expand(known.node_list) if known is not None else (), samples)
 
 
 _COLUMNS = (

@@ -34,10 +34,13 @@ _LAST_STEPS = 10
 @click.option("--gpus", type=click.IntRange(min=1), default=None, help="GPUs, where the log does not say.")
 @click.option("--seq-length", type=click.IntRange(min=1), default=None, help="Tokens in a sequence.")
 @click.option("--global-batch-size", type=click.IntRange(min=1), default=None, help="Sequences a step.")
+@click.option(
+    "--log-format", default="auto", help="A line of it: 'step {iteration} loss {loss} in {step_time_s}s'."
+)
 @json_option
 def command(
     logs: tuple[str, ...], as_csv: bool, form: str | None, model: str | None, gpus: int | None,
-    seq_length: int | None, global_batch_size: int | None, as_json: bool,
+    seq_length: int | None, global_batch_size: int | None, log_format: str, as_json: bool,
 ) -> int:  # fmt: skip
     from gpt_tune.logs.parse import parse_csv, parse_files, parse_json
     from tui.cli.targets import target_of
@@ -53,7 +56,11 @@ def command(
         from gpt_tune.workflows.records import shape_of, training_gpus_of
 
         shape, gpus = shape_of(target.record), gpus or training_gpus_of(target.record)
-    result = parse_files(target.paths, shape, gpus, seq_length, global_batch_size)
+    if target.record is not None and log_format == "auto":
+        from gpt_tune.workflows.records import log_format_of
+
+        log_format = log_format_of(target.record)
+    result = parse_files(target.paths, shape, gpus, seq_length, global_batch_size, log_format)
     if form == "csv":
         sys.stdout.write(parse_csv(result))
     elif form == "benchmark":

@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 )
 @click.argument("targets", nargs=-1, metavar="[ID | LOGFILE...]")
 @click.option("--once", is_flag=True, help="Say how it stands now and end.")
+@click.option("--log-format", default="auto", help="A line of log files of your own, as for parse.")
 @json_option
-def command(targets: tuple[str, ...], once: bool, as_json: bool) -> int:
+def command(targets: tuple[str, ...], once: bool, log_format: str, as_json: bool) -> int:
     from tui.cli.follow import follow_run
     from tui.cli.targets import target_of
 
     if not targets:
         return follow_run(_newest(), once, as_json)
+    if log_format != "auto" and not all(existing(t) for t in targets):
+        raise UserError(
+            "--log-format is for log files.", "A run's own format is in its profile: custom.log_format."
+        )
     if len(targets) > 1 and not all(existing(t) for t in targets):
         return _each(targets, once, as_json)
     target = target_of(targets, fetch=False)
-    return _follow(target, once, as_json)
+    return _follow(target, once, as_json, log_format)
 
 
 def _each(names: tuple[str, ...], once: bool, as_json: bool) -> int:
@@ -44,12 +49,12 @@ def _each(names: tuple[str, ...], once: bool, as_json: bool) -> int:
     return max(_follow(target, once, as_json) for target in targets)
 
 
-def _follow(target: Target, once: bool, as_json: bool) -> int:
+def _follow(target: Target, once: bool, as_json: bool, log_format: str = "auto") -> int:
     from tui.cli.follow import follow_files, follow_run
 
     if target.record is not None:
         return follow_run(target.record.run_id, once, as_json)
-    return follow_files(target.paths, once, as_json, target.foreign)
+    return follow_files(target.paths, once, as_json, target.foreign, log_format)
 
 
 def _newest() -> str:

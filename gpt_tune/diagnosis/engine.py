@@ -85,7 +85,8 @@ class Diagnoser:
         if parser is not None:
             found += _from_steps(parser, collector)
             found += [Candidate(f, "steps", "node", 1 << 60) for f in self.slow_ranks(parser)]
-        said = any(c.role != "echo" and c.finding.severity != "info" for c in found)
+        # An echo of a peer that died is no silence; being told to end is how a silent hang ends.
+        said = any(c.finding.severity != "info" and (c.role != "echo" or c.tier == "remote") for c in found)
         if not has_steps and state in ("UNKNOWN", "RUNNING") and not said:
             found += self._from_stall(state, stalled)
         found += _from_state(state, found)

@@ -19,6 +19,10 @@ _KEYS = {
 }
 _OTHER_LOSSES = ("metrics/train/LanguageCrossEntropy", "LanguageCrossEntropy")
 
+# What libraries say under no name: NCCL's own lines and Python's warnings.
+_FOREIGN = re.compile(r"\bNCCL (?:INFO|WARN)\b|Warning: ")
+MAX_STRANGERS = 64  # lines of others within one block
+
 
 class Composer(Format):
     """Reads a block until a line that does not belong to it."""
@@ -31,6 +35,8 @@ class Composer(Format):
         self._time: float | None = None
         self._reserved: float | None = None
         self._other_loss: float | None = None
+        self._label = ""
+        self._strangers = 0
 
     @property
     def pending(self) -> bool:
@@ -44,12 +50,20 @@ class Composer(Format):
             offset = (int(epoch) - 1) * int(total) if epoch and int(epoch) > 1 else 0
             self._step = Step(offset + int(batch), total_iterations=None if epoch else int(total))
             self._time = line.prefix.time
+            self._label, self._strangers = line.prefix.label, 0
             return
         figure = _TRAIN.match(line.text)
-        if figure is None or self._step is None:
-            yield from self.finish()
-        else:
+        if self._step is None:
+            return
+        if figure is not None and line.prefix.label == self._label:
+            self._strangers = 0
             self._take(self._step, figure.group(1), figure.group(2))
+            return
+        # Other processes write in between; what the block's own process says besides ends it.
+        self._strangers += 1
+        own = line.prefix.label == self._label and not _FOREIGN.search(line.full)
+        if (own and bool(line.text.strip())) or self._strangers > MAX_STRANGERS:
+            yield from self.finish()
 
     def _take(self, step: Step, key: str, value: str) -> None:
         if key in _KEYS:

@@ -120,6 +120,8 @@ def split_records(text: str) -> Iterator[tuple[Draft, bool]]:
         if not colon:
             continue
         key, value = key.strip(), value.strip()
+        if key.endswith("samples/sec"):
+            key = "samples/sec"  # the first key of a line stands behind its prefixes
         if draft is None or key == "samples/sec":
             # A second record's samples/sec closes the first one.
             early = [(key, value)] if key == "samples/sec" else []

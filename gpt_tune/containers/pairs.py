@@ -59,9 +59,16 @@ def _cuda(container: Container) -> Iterator[Problem]:
         )
 
 
+def one_node_only(container: Container) -> bool:
+    """Whether these versions are for a single node only: they fail between nodes."""
+    return container.nodes == 1 and any(known_bad.alone(container.versions()))
+
+
 def notes(container: Container) -> list[str]:
     """What the user should know before building, in sentences."""
     found = []
+    if one_node_only(container):
+        found.append(f"EFA installer {container.efa} hangs between nodes: use this image on one node only.")
     if container.nccl == FROM_BASE and not container.base.nccl:
         found.append(
             f"The notes of {container.base.tag} do not name its NCCL: the pair with the plugin is not checked here, "

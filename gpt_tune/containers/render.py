@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from gpt_tune import rendering
 from gpt_tune.containers import catalogue, pairs
 from gpt_tune.containers.choices import FROM_BASE, Container
+from gpt_tune.containers.parts import BUILD_SIGNAL, NEED_GIB, Part
 from gpt_tune.errors import UserError
 from gpt_tune.recipes.base import RenderedFile
 
 _FOLDER = "containers"
 SCRIPTS = ("efa.sh", "plugin.sh", "protect.py", "check.py", "allreduce.py")
-# GiB of local disk: the unpacked image, its layers and the squashed file. A guess: 25 GiB unpacked, four times.
-_NEED_GIB = 100
-# Seconds of warning a build needs to take its scratch folder away.
-_SIGNAL = "B:TERM@60"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One thing in an image. kind: base, network, python or git."""
-
-    what: str
-    version: str
-    source: str
-    kind: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.what, "version": self.version, "kind": self.kind, "source": self.source}
 
 
 def refuse(container: Container) -> None:
@@ -80,7 +63,7 @@ def files(container: Container, folder: str) -> tuple[RenderedFile, ...]:
         sqsh=sqsh,
         builder=container.builder,
         target=container.image.name,
-        need_gib=_NEED_GIB,
+        need_gib=NEED_GIB,
     )
     readme = rendering.render(
         f"{_FOLDER}/README.md.j2",
@@ -90,7 +73,7 @@ def files(container: Container, folder: str) -> tuple[RenderedFile, ...]:
         builder=container.builder,
         notes=pairs.notes(container),
         parts=[(p.what, p.version, p.source) for p in parts(container)],
-        need_gib=_NEED_GIB,
+        need_gib=NEED_GIB,
     )
     return (
         RenderedFile("Dockerfile", _dockerfile(container, values)),
@@ -136,6 +119,7 @@ def _dockerfile(container: Container, values: dict[str, Any]) -> bytes:
         base_reference=container.base_reference,
         efa=container.efa if container.network == "efa" else "",
         plugin=container.plugin,
+        one_node_only=pairs.one_node_only(container),
         efa_fingerprint=known.efa_fingerprint,
         nccl="" if container.nccl == FROM_BASE else container.nccl,
         nccl_expected=container.nccl_version,
@@ -181,7 +165,7 @@ def _sbatch(container: Container, folder: str) -> list[str]:
         option("ntasks", 1),
         option("exclusive"),
         option("mem", 0),
-        option("signal", _SIGNAL),
+        option("signal", BUILD_SIGNAL),
         option("no-requeue"),
         *([option("time", container.time_limit)] if container.time_limit else []),
     ]

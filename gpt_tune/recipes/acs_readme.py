@@ -52,6 +52,7 @@ def readme(work: Work, headline: str, settings: list[tuple[str, Any, str]]) -> b
         rules=rules(work),
         work=acs.work,
         volume_claim=acs.volume_claim,
+        gpus_per_node=spec.gpus_per_node,
         overrides=settings,
         rechecked="The scripts check these before they start anything.",
         files=[

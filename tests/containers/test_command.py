@@ -23,7 +23,7 @@ def gpt_tune(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedPr
 def test_the_list_and_one_of_it() -> None:
     listed = json.loads(gpt_tune("--json").stdout)
     assert listed["schema"] == "gpt-tune/containers/1"
-    assert {c["name"] for c in listed["containers"]} == {"pretraining", "qlora"}
+    assert {c["name"] for c in listed["containers"]} == {"pretraining", "qlora", "acs"}
     one = json.loads(gpt_tune("qlora", "--json").stdout)["containers"]
     assert one[0]["problems"] == []
     assert all(p["source"] for p in one[0]["parts"])
@@ -53,6 +53,8 @@ def test_render_writes_the_folder(tmp_path: Path) -> None:
     [
         (("render",), "Name a container"),
         (("render", "qlra"), "'qlora'"),
+        (("render", "acs", "--set", "release=25.1"), "25.10"),
+        (("acs", "--set", "efa=1.50.0"), "of the container acs"),
         (("qlora", "pretraining"), "One name"),
         (("render", "qlora", "--set", "efa=1.47.0"), "hang in large broadcasts"),
         (("render", "qlora", "--set", "nccl=2.28.9"), "deadlock"),

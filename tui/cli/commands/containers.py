@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from gpt_tune.errors import EXIT_DONE, UserError, shown
+from gpt_tune.errors import EXIT_DONE, EXIT_FINDING, UserError, shown
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, say, show, show_table
-
-if TYPE_CHECKING:
-    from gpt_tune.containers.choices import Container
 
 _SCHEMA = "gpt-tune/containers/1"
 
@@ -23,7 +19,7 @@ _SCHEMA = "gpt-tune/containers/1"
     "`containers render NAME` writes a Dockerfile, the enroot build job and a README; versions that are known to "
     "fail together are refused.",
     epilog="Keys of --set: base, base_digest, efa, nccl (a version or base), gdrcopy, nodes, network (efa or none), "
-    "name, tag, sqsh, builder, time_limit, python.NAME.",
+    "name, tag, sqsh, builder, time_limit, python.NAME; of acs: release, vpc_region, image, sqsh, time_limit.",
 )
 @click.argument("words", nargs=-1, metavar="[render] [NAME]")
 @click.option("--out", default=None, help="render: folder to write into; default: ./NAME.")
@@ -60,78 +56,56 @@ def _asked(words: Sequence[str]) -> tuple[bool, str]:
     return rendering, names[0] if names else ""
 
 
-def _chosen(name: str, changes: Sequence[str]) -> Container:
-    from gpt_tune.containers import choices
-
-    return choices.with_settings(choices.default(name), changes)
-
-
 def _list(as_json: bool) -> int:
-    from gpt_tune.containers import catalogue, choices, render
+    from gpt_tune.containers import shelf
 
-    names = list(catalogue.load().images)
+    entries = [shelf.take(name) for name in shelf.names()]
     if as_json:
-        emit_json(
-            {"schema": _SCHEMA, "containers": [render.versions_json(choices.default(n)) for n in names]}
-        )
+        emit_json({"schema": _SCHEMA, "containers": [e.to_json() for e in entries]})
         return EXIT_DONE
-    rows = []
-    for container in (choices.default(n) for n in names):
-        image = container.image
-        rows.append((image.name, container.base.tag, container.efa, container.nccl_version, image.title))
+    rows = [(e.name, e.base, e.efa or None, e.nccl or None, e.title) for e in entries]
     show_table(("name", "base", "EFA", "NCCL", "what"), rows)
     say("What is in one: gpt-tune containers NAME. Its files: gpt-tune containers render NAME --out DIR.")
     return EXIT_DONE
 
 
 def _show(name: str, changes: Sequence[str], as_json: bool) -> int:
-    from gpt_tune.containers import pairs, render
+    from gpt_tune.containers import shelf
 
-    container = _chosen(name, changes)
-    problems = pairs.problems(container)
+    entry = shelf.take(name, changes)
     if as_json:
-        listed = render.versions_json(container)
-        refused = [{"text": p.text, "fix": p.fix, "source": p.source} for p in problems]
-        emit_json({"schema": _SCHEMA, "containers": [{**listed, "problems": refused}]})
+        emit_json({"schema": _SCHEMA, "containers": [entry.to_json()]})
     else:
-        show(f"{name}: {container.image.title}")
-        show_table(
-            ("what", "version", "source"), [(p.what, p.version, p.source) for p in render.parts(container)]
-        )
-        for problem in problems:
+        show(f"{name}: {entry.title}")
+        show_table(("what", "version", "source"), [(p.what, p.version, p.source) for p in entry.parts])
+        for problem in entry.problems:
             say(f"refused: {problem}")
-        for note in pairs.notes(container):
+        for note in entry.notes:
             say(f"note: {note}")
-    return 1 if problems else EXIT_DONE
+    return EXIT_FINDING if entry.problems else EXIT_DONE
 
 
 def _render(name: str, out: str | None, force: bool, changes: Sequence[str], as_json: bool) -> int:
     from gpt_tune import rendering
-    from gpt_tune.containers import pairs, render
+    from gpt_tune.containers import shelf
     from gpt_tune.resources import path_of
     from gpt_tune.schedulers.local_files import LocalFiles
 
-    container = _chosen(name, changes)
+    entry = shelf.take(name, changes)
     folder = path_of(out or name).absolute()
     _check_folder(folder, force)
-    files = render.files(container, str(folder))
+    files = entry.files(str(folder))
     rendering.write(LocalFiles(), str(folder), files)
+    script = str(folder / entry.script)
     if as_json:
         listed = [{"path": f.path, "bytes": len(f.content), "executable": f.executable} for f in files]
-        emit_json(
-            {
-                "schema": "gpt-tune/render/1",
-                "out": str(folder),
-                "script": f"{folder}/build.sbatch",
-                "render": listed,
-            }
-        )
+        emit_json({"schema": "gpt-tune/render/1", "out": str(folder), "script": script, "render": listed})
         return EXIT_DONE
-    for note in pairs.notes(container):
+    for note in entry.notes:
         say(f"note: {note}")
     for file in files:
         show(f"{folder / file.path}  {len(file.content)} bytes")
-    say(f"Build it where docker and enroot are: sbatch {rendering.quote(str(folder / 'build.sbatch'))}")
+    say(f"Next, on a machine of the cluster that has enroot: sbatch {rendering.quote(script)}")
     return EXIT_DONE
 
 

@@ -1,9 +1,10 @@
 """Owns measuring the predictors against published and own runs: each figure with rows and a bootstrap interval.
 
-    python -m benchmarks.accuracy [--truth FOLDER] [--time-only]
+    python -m benchmarks.accuracy [--truth FOLDER] [--only SECTION ...]
 
-Step times are blind: constants come from runs of other models of the same cluster, or of the same GPU type and
-trainer. Skips, with exit code 0, when the measured runs are not there.
+Sections: time, regret, memory, oom, intervals; or the name of a cluster's calibration (vtrain-multi, jean-zay, ...)
+for its step times and regret alone, in seconds. Step times are blind: constants come from runs of other models of
+the same cluster, or of the same GPU type and trainer. Skips, with exit code 0, when the measured runs are not there.
 """
 
 from __future__ import annotations
@@ -11,21 +12,20 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks import accuracy_memory
+from benchmarks.figures import HEADER, Figure
 from benchmarks.fit_clusters import TRUTH, timed_groups
 from gpt_tune.workflows import leave_out
 from gpt_tune.workflows.leave_out import Held
 from gpt_tune.workflows.runs_csv import Run
 
-Floats = NDArray[np.float64]
-RESAMPLES = 2000
+SECTIONS = ("time", "regret", "memory", "oom", "intervals")
 # The source prints for this layout the same seconds at 1,568 as at 2,048 sequences: a slip, no measurement.
 MISPRINTED = {"tr11-h14336-021"}
 
@@ -60,10 +60,6 @@ class Goal:
     goal: float | None
 
 
-HEADER = (
-    f"{'step time, blind':<58} {'rows':>5} {'mean':>7} {'95 % interval':>16} "
-    f"{'median':>7} {'worst':>7} {'in 90 %':>8} {'goal':>6}"
-)
 NVIDIA = ("dgxc", "nemo", "megatron-bridge", "simumax")
 GOALS = (
     Goal("vtrain-multi, leave one model out", lambda p: p.group == "vtrain-multi", 0.07),
@@ -103,63 +99,72 @@ def _asked(pair: Pair) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--truth", type=Path, default=TRUTH, help="folder of measured runs")
-    parser.add_argument("--time-only", action="store_true", help="leave the memory figures out")
+    parser.add_argument(
+        "--only", nargs="+", default=list(SECTIONS), help=f"{', '.join(SECTIONS)}, or calibrations by name"
+    )
     options = parser.parse_args(arguments)
     if not (options.truth / "layouts.csv").exists():
         print(f"skipped: no measured runs in {options.truth}")
         return 0
-    pairs = predict(options.truth)
+    names = [name for name in options.only if name not in SECTIONS]
+    groups = timed_groups(options.truth)
+    unknown = sorted(set(names) - set(groups))
+    if unknown:
+        parser.error(
+            f"{unknown[0]} is no section ({', '.join(SECTIONS)}) and no calibration ({', '.join(groups)})"
+        )
     print(HEADER)
-    for goal in GOALS:
-        print(line(goal, [p for p in pairs if goal.chosen(p)]))
-    print_regret(pairs)
-    if not options.time_only:
-        accuracy_memory.main(["--truth", str(options.truth)])
+    for figure in figures(options.truth, set(options.only) & set(SECTIONS), names):
+        print(figure.line(), flush=True)
     return 0
 
 
-def predict(truth: Path) -> list[Pair]:
-    """Every timed run beside its blind prediction."""
+def figures(truth: Path, sections: set[str], names: Sequence[str]) -> Iterator[Figure]:
+    """Every line of the sections and calibrations asked for."""
+    pairs = predict(truth, None if sections & {"time", "regret"} else names)
+    if "time" in sections:
+        for goal in GOALS:
+            yield step_time(goal.words, [p for p in pairs if goal.chosen(p)], goal.goal)
+    for name in names:
+        yield step_time(f"{name}, step time, blind", [p for p in pairs if p.group == name], None)
+    if "regret" in sections or names:
+        yield from regret_figures(pairs, total="regret" in sections)
+    if sections & {"memory", "oom"}:
+        published, own = accuracy_memory.published_and_own(truth)
+        if "memory" in sections:
+            yield from accuracy_memory.memory_figures(published, own)
+        if "oom" in sections:
+            yield from accuracy_memory.oom_figures(published)
+    if "intervals" in sections:
+        yield from accuracy_memory.interval_figures(truth)
+
+
+def predict(truth: Path, names: Sequence[str] | None) -> list[Pair]:
+    """Every timed run (of these calibrations; None: of all) beside its blind prediction."""
     pairs = []
     for group, runs in timed_groups(truth).items():
-        pairs += [Pair(r, group, h) for r, h in zip(runs, leave_out.predict_held_out(runs, runs, group))]
+        if names is None or group in names:
+            blind = leave_out.predict_held_out(runs, runs, group)
+            pairs += [Pair(r, group, h) for r, h in zip(runs, blind)]
     return pairs
 
 
-def line(goal: Goal, pairs: Sequence[Pair]) -> str:
+def step_time(words: str, pairs: Sequence[Pair], goal: float | None) -> Figure:
     errors = np.array([p.error for p in pairs])
-    if not len(errors):
-        return f"{goal.words:<58} {0:>5}"
-    low, high = bootstrap(errors)
-    covered = np.mean([p.covered for p in pairs])
-    target = "" if goal.goal is None else f"{goal.goal:.0%}"
-    return (
-        f"{goal.words:<58} {len(errors):>5} {np.mean(errors):>7.1%} {low:>7.1%} - {high:<6.1%} "
-        f"{np.median(errors):>7.1%} {np.max(errors):>7.1%} {covered:>8.1%} {target:>6}"
-    )
+    return Figure(words, errors, goal, covered=np.array([float(p.covered) for p in pairs]))
 
 
-def bootstrap(errors: Floats) -> tuple[float, float]:
-    """95 % interval of the mean, by resampling rows."""
-    chosen = np.random.default_rng(0).integers(0, len(errors), (RESAMPLES, len(errors)))
-    low, high = np.quantile(errors[chosen].mean(axis=1), [0.025, 0.975])
-    return float(low), float(high)
-
-
-def print_regret(pairs: Sequence[Pair]) -> None:
+def regret_figures(pairs: Sequence[Pair], total: bool) -> Iterator[Figure]:
     """How much slower the layout predicted fastest is than the one that was, in groups of the same task."""
-    print(f"{'chosen layout above the best of its group':<58} {'groups':>6} {'mean':>7} {'worst':>7}")
     everything: list[float] = []
     for group in sorted({p.group for p in pairs}):
         found = regrets([p for p in pairs if p.group == group])
         everything += found
         if found:
-            print(f"  {group:<56} {_regret_figures(found)}")
-    print(f"  {'all groups (goal: mean 2 %, worst 10 %)':<56} {_regret_figures(everything)}")
-
-
-def _regret_figures(found: Sequence[float]) -> str:
-    return f"{len(found):>6} {np.mean(found):>7.1%} {np.max(found):>7.1%}"
+            yield Figure(f"chosen layout above the best of its task: {group}", np.array(found))
+    if total:
+        yield Figure("chosen layout above the best, all tasks, mean", np.array(everything), 0.02)
+        yield Figure("chosen layout above the best, all tasks, worst", np.array(everything), 0.10, np.max)
 
 
 def regrets(pairs: Sequence[Pair]) -> list[float]:

@@ -23,7 +23,7 @@ LEAST_EXCESS = 0.05  # of the others' time
 SIGMAS = 6.0  # robust standard deviations of the healthy
 STEADY = 0.8  # share of recent iterations in which it has to be slow
 LARGEST_SHARE = 0.34  # more slow ranks than that are no stragglers: they do other work
-SPREAD_GROWTH = 0.10  # most over least: by how much it must have grown
+SPREAD_GROWTH = 0.20  # most over least: by how much it must have grown
 PIPELINED = ("megatron-lm", "megatron-deepspeed", "gpt-neox", "nemo", "megatron-bridge")
 
 

@@ -164,6 +164,7 @@ def spread(iterations: Sequence[int], most: Callable[[int], float]) -> Iterator[
         )
         yield "(min, max) time across ranks (ms):"
         yield f"    forward-compute ................................: (100.00, {100 * most(i):.2f})"
+        yield f"    batch-generator ................................: (0.50, {1 + i * i:.2f})"
         yield f"    all-grads-sync .................................: (10.00, {500 + i:.2f})"
 
 
@@ -172,6 +173,7 @@ def test_ranks_that_drift_apart_without_names(tmp_path: Path) -> None:
     assert (finding.id, finding.iteration, finding.rank) == ("F223", 50, None)
     assert "34%" in finding.text
     assert found(tmp_path, spread(STEPS, lambda i: 1.34))[1] == []
+    assert found(tmp_path, spread(STEPS, lambda i: 1.10 if i >= 50 else 1.03))[1] == []
     assert found(tmp_path, spread(STEPS, lambda i: 1.3 if i % 9 == 0 else 1.0))[1] == []
 
 

@@ -9,12 +9,12 @@ from gpt_tune.logs.formats.base import Format, Item, Line, decimal
 from gpt_tune.logs.rank_times import RankTime
 
 # Work that a rank does by itself. Timers of communication measure waiting for others: there the slow rank is quick.
+# batch-generator is left out: only some ranks read data, so its times differ by nature.
 OWN_WORK = frozenset(
     {
         "forward-compute",
         "backward-compute",
         "forward-backward",
-        "batch-generator",
         "forward_microstep",
     }
 )

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from gpt_tune.errors import UserError, nearest
-from gpt_tune.models import rope
+from gpt_tune.models import latent, rope
 from gpt_tune.models.check import whole_number
 from gpt_tune.models.fields import from_fields
 from gpt_tune.models.shape import ModelShape
+from gpt_tune.words import count_words
 
 Config = Mapping[str, Any]
 Fields = dict[str, Any]
@@ -57,6 +58,13 @@ def from_config(config: Config, where: str, model_id: str) -> ModelShape:
 
 def _unsupported(kind: str, config: Config, where: str) -> UserError:
     named = kind or ", ".join(map(str, config.get("architectures") or ())) or "no model_type"
+    if kind in latent.KINDS:
+        count = latent.parameters(config)
+        size = f" (its {count_words(count)} parameters are counted)" if count else ""
+        return UserError(
+            f"{named!r} of {where} has multi-head latent attention, whose memory and time are not modelled{size}.",
+            "A decoder of about the same shape can be given as layers=..,hidden=..,heads=..,experts=..",
+        )
     close = nearest(named, _READERS)
     hint = f"Supported: {', '.join(sorted(_READERS))}."
     if close:

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from gpt_tune.errors import UserError
+from gpt_tune.models import latent
 from gpt_tune.models.catalogue import get
 from gpt_tune.models.parameters import total
+from gpt_tune.words import count_words
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
@@ -234,7 +236,7 @@ def test_a_multimodal_wrapper_is_read_inside(tmp_path: Path) -> None:
     assert total(get(write(tmp_path, wrapped))) == 8_030_261_248
 
 
-@pytest.mark.parametrize("kind", ["t5", "deepseek_v3", "gpt_oss", "bert", "mamba", ""])
+@pytest.mark.parametrize("kind", ["t5", "gpt_oss", "bert", "mamba", ""])
 def test_unsupported_architectures_are_named(tmp_path: Path, kind: str) -> None:
     path = write(tmp_path, {**LLAMA, "model_type": kind, "architectures": ["OddForCausalLM"]})
     with pytest.raises(UserError) as caught:
@@ -272,3 +274,44 @@ def test_not_json(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="is not text"):
         get(str(path))
+
+
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+    "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
+    "first_k_dense_replace": 3, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280, "tie_word_embeddings": False,
+}  # fmt: skip
+DEEPSEEK_V2 = {
+    **DEEPSEEK_V3, "model_type": "deepseek_v2", "hidden_size": 5120, "num_hidden_layers": 60, "vocab_size": 102400,
+    "intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160, "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}  # fmt: skip
+DEEPSEEK_V2_LITE = {
+    **DEEPSEEK_V2, "hidden_size": 2048, "num_hidden_layers": 27, "num_attention_heads": 16, "q_lora_rank": None,
+    "intermediate_size": 10944, "moe_intermediate_size": 1408, "n_routed_experts": 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [(DEEPSEEK_V3, 671.0), (DEEPSEEK_V2, 235.7), (DEEPSEEK_V2_LITE, 15.7)],
+    ids=["v3", "v2", "v2-lite"],
+)
+def test_latent_attention_is_counted_and_refused_in_one_sentence(
+    tmp_path: Path, config: dict[str, Any], billions: float
+) -> None:
+    """The published sizes: 671B, 236B and 15.7B."""
+    assert latent.parameters(config) == pytest.approx(billions * 1e9, rel=0.001)
+    with pytest.raises(UserError, match="multi-head latent attention") as caught:
+        get(write(tmp_path, config))
+    assert f"{count_words(latent.parameters(config) or 0)} parameters" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"hidden_size": "wide"}, {"kv_lora_rank": 0}, {"vocab_size": True}, {"v_head_dim": None}]
+)
+def test_a_broken_latent_config_is_still_refused_in_words(tmp_path: Path, bad: dict[str, Any]) -> None:
+    assert latent.parameters({**DEEPSEEK_V3, **bad}) is None
+    with pytest.raises(UserError, match="latent attention"):
+        get(write(tmp_path, {**DEEPSEEK_V3, **bad}))

@@ -47,6 +47,9 @@ def look(engine: Engine, unfinished: Draft | None) -> Found:
         words["last"] = f"with the choices of {runs[0].name}, {ago(runs[0].created_at)}"
     if runs:
         words["runs"] = run_words(runs)
+    checks = engine.doctor.here()
+    if engine.doctor.needs_attention(checks) or not runs:  # news, or the first time here
+        words["doctor"] = engine.doctor.in_words(checks)
     return Found(fresh, last, words, _here(fresh), runs)
 
 

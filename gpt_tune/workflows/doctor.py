@@ -38,10 +38,25 @@ class Check:
 
 def examine(cluster: str | None = None) -> list[Check]:
     """Every check, in the order people should read them. cluster: look at this one instead of what is here."""
+    return here() + list(_clusters(cluster))
+
+
+def here() -> list[Check]:
+    """The checks of this machine alone: no scheduler is asked, so they take a moment only."""
     found: list[Check] = []
     for look in (_python, _data, _folders, _ledger, _terminal, _gpus):
         found += list(look())
-    return found + list(_clusters(cluster))
+    return found
+
+
+def in_words(checks: list[Check]) -> str:
+    """The outcome in one sentence."""
+    wrong = [c for c in checks if c.status in ("warning", "error")]
+    if not wrong:
+        return "All is well: nothing needs your attention."
+    first = min(wrong, key=lambda c: c.status != "error")
+    count = "One thing needs" if len(wrong) == 1 else f"{len(wrong)} things need"
+    return f"{count} your attention{'' if len(wrong) == 1 else ', first'}: {first.text}"
 
 
 def needs_attention(checks: list[Check]) -> bool:
@@ -49,13 +64,15 @@ def needs_attention(checks: list[Check]) -> bool:
     return any(c.status in ("warning", "error") for c in checks)
 
 
-def next_step(checks: list[Check]) -> str:
-    """The one thing to do next, in words."""
+def next_step(
+    checks: list[Check], otherwise: str = "Try the whole path in one minute: gpt-tune submit smoke"
+) -> str:
+    """The one thing to do next, in words. otherwise: when nothing is wrong."""
     for status in ("error", "warning"):
         for check in checks:
             if check.status == status and check.fix:
                 return check.fix
-    return "Try the whole path in one minute: gpt-tune submit smoke"
+    return otherwise
 
 
 def _python() -> Iterator[Check]:

@@ -63,8 +63,16 @@ class Doctor(Tasks, Page):
             for i, c in enumerate(checks)
         ]
         self.query_one("#checks", RowList).show_rows(rows)
-        step = self.tune.engine.doctor.next_step(checks)
-        self.query_one("#next", Lines).show([[("Next  ", "muted"), (step, "strong")]])
+        doctor = self.tune.engine.doctor
+        role = "bad" if doctor.needs_attention(checks) else "good"
+        step = doctor.next_step(checks, "Esc, then Enter on New run: the whole path in one minute.")
+        self.query_one("#next", Lines).show(
+            [[("      ", ""), (doctor.in_words(checks), role)], [("Next  ", "muted"), (step, "strong")]]
+        )
+        bad = next((str(i) for i, c in enumerate(checks) if c.status == "error"), None)
+        bad = bad or next((str(i) for i, c in enumerate(checks) if c.status == "warning"), None)
+        if bad is not None:
+            self.query_one("#checks", RowList).go_to(bad)
         self._explain()
 
     @on(RowList.Highlighted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import click
 from gpt_tune.errors import EXIT_DONE, UserError
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, say, show_table
+from tui.cli.wizard import cannot_draw
 
 if TYPE_CHECKING:
     from gpt_tune.ledger import RunRecord
@@ -63,7 +65,7 @@ def command(
     if speed is not None:
         replay.check_speed(speed)
     found = replay.find(recording)
-    if not as_json and sys.stdin.isatty() and sys.stdout.isatty():
+    if not as_json and sys.stdin.isatty() and sys.stdout.isatty() and not cannot_draw(os.environ):
         from tui.app import run_replay
 
         return run_replay(replay.Tape(found, speed or 1.0))

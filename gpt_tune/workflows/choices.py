@@ -14,9 +14,10 @@ from gpt_tune.models import catalogue as models
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.profiles import settings, sites, store
 from gpt_tune.profiles.build import from_dict, value_at
-from gpt_tune.profiles.schema import LayoutChoice, Profile, Site
+from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.workflows import defaults, request
 from gpt_tune.workflows.answers import check, planning_alone, put
+from gpt_tune.workflows.chosen import fixed_by, profile_of, unfixed
 from gpt_tune.workflows.draft import PLAN_ONLY, YOU, Draft, Field, Option, Problem, Step, Summary
 from gpt_tune.workflows.fields import SPECS, STEPS, Spec
 from gpt_tune.workflows.forecast import forecast
@@ -24,13 +25,13 @@ from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
 from gpt_tune.workflows.options import options_of
 from gpt_tune.workflows.origins import Setting, origins_of, table
-from gpt_tune.workflows.resubmit import again, flat_layout
+from gpt_tune.workflows.resubmit import again
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
-    "forecast", "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster",
+    "fixed_by", "forecast", "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster",
     "plan_request", "planned", "problems", "profile_of", "put", "save_site", "settings_of", "start", "steps",
-    "summary",
+    "summary", "unfixed",
 ]  # fmt: skip
 
 
@@ -270,22 +271,16 @@ def plan_request(draft: Draft, top: int = 10) -> PlanRequest:
 
 
 def choose(draft: Draft, plan: Plan, request: PlanRequest | None = None) -> Draft:
-    """The draft with a layout chosen. A layout that is not the planner's first is fixed, so that it is kept.
+    """The draft with a layout chosen; profile_of fixes one that is not the planner's first.
 
     request: the question the plan answers, where numbers of it (GPUs, batch, sequence length) were turned too.
     UserError when the draft's machine cannot take one of them.
     """
     if request is not None:
         draft = _asked_differently(draft, request)
-    if plan.rank == 1:
-        return replace(draft, plan=plan)
-    fixed = flat_layout(plan.layout.to_json())
-    if plan.layout.precision == "fp8":  # the training step's own precision cannot say it
-        fixed["precision"] = "fp8"
-    elif plan.layout.precision != draft.profile.training.precision:
+    if plan.layout.precision not in ("fp8", draft.profile.training.precision):
         draft = put(draft, "training.precision", plan.layout.precision)
-    profile = replace(draft.profile, layout=LayoutChoice(fixed=fixed))
-    return replace(draft, plan=plan, profile=profile, origins={**draft.origins, "layout.fixed": YOU})
+    return replace(draft, plan=plan)
 
 
 def _asked_differently(draft: Draft, request: PlanRequest) -> Draft:
@@ -301,16 +296,14 @@ def _asked_differently(draft: Draft, request: PlanRequest) -> Draft:
     return draft
 
 
-def profile_of(draft: Draft) -> Profile:
-    """What is submitted and saved."""
-    return draft.profile
-
-
 def settings_of(draft: Draft) -> tuple[Setting, ...]:
     """Every setting that is not left at its default, with where it comes from; the cluster's site too."""
     of_site = "kept for this cluster" if draft.site_known else "found on this cluster"
-    whole = replace(draft.profile, site=sites.merge(draft.site, draft.profile.site))
+    profile = profile_of(draft)
+    whole = replace(profile, site=sites.merge(draft.site, draft.profile.site))
     said = {**origins_of(replace(Profile(), site=draft.site), of_site), **draft.origins}
+    if profile.layout != draft.profile.layout:
+        said["layout.fixed"] = "chosen on the plan step"
     return table(whole, said)
 
 

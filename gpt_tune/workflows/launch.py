@@ -15,6 +15,7 @@ from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.recipes.base import JobSpec, Rendered
 from gpt_tune.schedulers.base import Cluster, Scheduler
 from gpt_tune.workflows import edits
+from gpt_tune.workflows.chosen import profile_of
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
@@ -105,11 +106,12 @@ def submit(launch: Launch, ledger: Ledger | None = None) -> RunRecord:
 
 def generated(draft: Draft) -> Launch:
     """What submitting a draft would write without the user's own changes of files; also for a cluster elsewhere."""
+    profile = profile_of(draft)
     if draft.plan_only:
         from gpt_tune.workflows.offline import prepare_elsewhere  # builds on this module
 
-        return prepare_elsewhere(draft.profile, draft.plan)
-    return prepare(draft.profile, draft.plan, draft.cluster, draft.site)
+        return prepare_elsewhere(profile, draft.plan)
+    return prepare(profile, draft.plan, draft.cluster, draft.site)
 
 
 def preview(draft: Draft) -> Launch:

@@ -13,6 +13,7 @@ from gpt_tune.resources import path_of
 from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
 from gpt_tune.schedulers.local import Local
 from gpt_tune.schedulers.local_files import LocalFiles
+from gpt_tune.workflows.chosen import profile_of
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.launch import Launch, prepare, refuse_secrets, with_edits
 from gpt_tune.workflows.machine import Machine, machine_of
@@ -89,13 +90,11 @@ def write_out(draft: Draft, folder: str) -> tuple[str, ...]:
     """
     if problem := folder_problem(folder):
         raise UserError(problem, "Name a new folder.")
-    target = str(path_of(folder).absolute())
+    target, profile = str(path_of(folder).absolute()), profile_of(draft)
     if draft.plan_only:
-        ready = prepare_elsewhere(draft.profile, draft.plan, run_dir=target)
+        ready = prepare_elsewhere(profile, draft.plan, run_dir=target)
     else:
-        ready = prepare(
-            draft.profile, draft.plan, draft.cluster, draft.site, run_dir=target, scheduler=Local()
-        )
+        ready = prepare(profile, draft.plan, draft.cluster, draft.site, run_dir=target, scheduler=Local())
     ready = with_edits(ready, draft.edits)
     refuse_secrets(ready)
     rendering.write(LocalFiles(), target, ready.rendered.files)

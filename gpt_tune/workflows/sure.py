@@ -35,9 +35,9 @@ def _errors(known: Calibration) -> str:
     """Typical errors, with how many runs they were measured on."""
     said = []
     if known.time_error is not None:
-        said.append(f"times typically {percent_words(known.time_error)} off ({known.time_rows} runs)")
+        said.append(f"times {percent_words(known.time_error)} off on those {known.time_rows}")
     if known.memory_error is not None:
-        said.append(f"memory {percent_words(known.memory_error)} ({known.memory_rows} runs)")
+        said.append(f"memory {percent_words(known.memory_error)} on {known.memory_rows}")
     else:
         said.append("memory counted, not measured there")
     return ", ".join(said)

@@ -245,9 +245,11 @@ def test_choosing_a_plan() -> None:
     draft = choices.put(planning(), "resources.gpus", "16")
     result = planner.search(choices.plan_request(draft, top=3))
     first, third = choices.choose(draft, result.plans[0]), choices.choose(draft, result.plans[2])
-    assert first.profile.layout.fixed == {}, "the planner may improve its own first choice"
-    assert third.profile.layout.fixed["tensor_parallel"] == result.plans[2].layout.tensor_parallel
-    again = planner.search(choices.plan_request(third, top=1))
+    assert choices.profile_of(first).layout.fixed == {}, "the planner may improve its own first choice"
+    assert third.profile.layout.fixed == {}, "going back offers every layout again"
+    assert choices.profile_of(third).layout.fixed["tensor_parallel"] == result.plans[2].layout.tensor_parallel
+    saved = replace(third, profile=choices.profile_of(third))
+    again = planner.search(choices.plan_request(saved, top=1))
     assert again.plans[0].layout == result.plans[2].layout
     assert dict(choices.summary(third).parts)["takes"].endswith("GPU-hours")
     assert choices.put(third, "model.id", "gpt-2.7b").plan is None, "another model makes the plan void"

@@ -82,8 +82,22 @@ def test_a_turned_layout_is_taken_over_with_what_the_question_became() -> None:
     assert ready.plan is not None
     assert ready.plan.layout == again.result.plan.layout
     assert (
-        chosen.profile.layout.fixed["tensor_parallel"] == plan.layout.tensor_parallel
+        choices.profile_of(chosen).layout.fixed["tensor_parallel"] == plan.layout.tensor_parallel
     )  # a saved profile keeps it
+
+
+def test_a_layout_that_a_profile_fixes_is_named_and_can_be_freed() -> None:
+    draft = draft_for("gpt-145b")
+    _, plan = best(draft)
+    turned = whatif.turn(choices.plan_request(draft), plan, "micro_batch_size", -1).result.plan
+    assert turned is not None
+    kept = choices.profile_of(choices.choose(draft, turned))
+    again = choices.start(kept, choices.PLAN_ONLY, base="night", available=())
+    assert "night fixes" in choices.fixed_by(again)
+    assert planner.search(choices.plan_request(again)).searched == 1
+    free = choices.unfixed(again)
+    assert choices.fixed_by(free) == ""
+    assert planner.search(choices.plan_request(free)).searched > 100
 
 
 def test_another_precision_is_taken_over() -> None:
@@ -126,7 +140,7 @@ def test_no_forecast_without_a_planner_or_a_gpu() -> None:
     assert forecast.forecast(choices.start(cluster=choices.PLAN_ONLY, available=())) is None
 
 
-@pytest.mark.parametrize(("node", "words"), [("dgx-h200", "typically"), ("g6", "no measured run")])
+@pytest.mark.parametrize(("node", "words"), [("dgx-h200", "off on those"), ("g6", "no measured run")])
 def test_how_sure_is_said_with_its_measurements(node: str, words: str) -> None:
     from gpt_tune.hardware import catalogue
 

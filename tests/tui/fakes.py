@@ -17,6 +17,7 @@ from gpt_tune.logs.types import Step
 from gpt_tune.memory.types import MemoryEstimate, StageMemory
 from gpt_tune.planner.types import EstimateResult, Plan, Problem, Reason, Rejected, SearchResult
 from gpt_tune.timing.types import StepEstimate
+from gpt_tune.workflows import whatif
 from gpt_tune.workflows.watch import LogLine, Pace, Prediction, WatchUpdate
 from tui.engine import Engine
 from tui.poller import Answer
@@ -162,6 +163,7 @@ class FakeEngine(Engine):
     """The engine's doors with prepared answers. `asked` counts polls of the scheduler."""
 
     planner: Any
+    whatif: Any
 
     def __init__(
         self, records: Sequence[RunRecord] = (), watch: FakeWatch | None = None, planner: Any = None
@@ -169,6 +171,8 @@ class FakeEngine(Engine):
         super().__init__()
         if planner is not None:
             self.planner = planner
+            if isinstance(planner, FakePlanner):
+                self.whatif = FakeWhatIf(planner)
         self.prepared = list(records)
         self.fake_watch = watch or FakeWatch(healthy())
         self.asked = 0
@@ -279,3 +283,18 @@ class FakePlanner:
             return EstimateResult(True, (), changed)
         size = before.layout.micro_batch_size + direction
         return EstimateResult(True, (), plan(0, replace(before.layout, micro_batch_size=size), 4.4, 120.0))
+
+
+class FakeWhatIf:
+    """Numbers of the layout are the planner's; those of the question only change the question."""
+
+    turnables = staticmethod(whatif.turnables)
+
+    def __init__(self, planner: FakePlanner) -> None:
+        self._planner = planner
+
+    def turn(self, request: Any, before: Plan, key: str, by: int) -> whatif.Turned:
+        if key in whatif.ASKED:
+            asked = replace(request, **{key: getattr(request, key) * 2})
+            return whatif.Turned(asked, EstimateResult(True, (), replace(before, rank=0)))
+        return whatif.Turned(request, self._planner.what_if(request, before, key, by))

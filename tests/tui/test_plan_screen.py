@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,17 @@ import pytest
 
 from gpt_tune.errors import UserError
 from gpt_tune.planner.types import SearchResult
+from gpt_tune.profiles.schema import LayoutChoice
 from gpt_tune.workflows import choices
 from tests.tui.conftest import until
-from tests.tui.fakes import REJECTED, FakeEngine, FakePlanner
+from tests.tui.fakes import PLANS, REJECTED, FakeEngine, FakePlanner
 from tests.tui.flow import Driver
 from tui.app import GptTune
+from tui.widgets.knobs import Knobs
+from tui.widgets.paint import text_of
+from tui.widgets.plan_compare import compared
+from tui.widgets.plan_lines import detail
+from tui.widgets.rows import RowList
 
 NOTHING = SearchResult((), REJECTED, 2140, 2140, 0.8)
 
@@ -61,7 +68,7 @@ async def test_turning_a_number_estimates_at_once_and_enter_keeps_it_as_a_row(ho
         await opened(app, driver)
         await driver.press("right")
         await driver.see("what if")
-        await driver.press("right", "right", "right", "right", "up")
+        await driver.press("right", "right", "right", "up")
         await driver.see("‹3›")
         await driver.press("enter")
         await driver.see("you")
@@ -77,7 +84,7 @@ async def test_an_illegal_turn_says_why_and_what_instead_and_cannot_be_kept(home
     async with app.run_test(size=(80, 24)) as pilot:
         driver = Driver(app, pilot)
         await opened(app, driver)
-        await driver.press("right", "right", "right", "right", "up")
+        await driver.press("right", "right", "right", "up")
         await driver.see("the pipeline engine refuses it")
         await driver.see("zero_stage=1")
         await driver.press("enter")
@@ -186,3 +193,114 @@ async def test_the_real_planner_at_every_size(home: Path, size: tuple[int, int])
         await driver.settled()
         await driver.press("escape", "r", "down", "escape", "c", "down")
         assert driver.page == "PlanStep"
+
+
+async def test_no_turn_is_lost_however_fast_the_keys_come(home: Path) -> None:
+    from gpt_tune import planner
+
+    app = planning(planner)
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.see("layouts")
+        await driver.press("right", "right", "right", "right")
+        size = app.screen.current().layout.micro_batch_size  # type: ignore[attr-defined]
+        await pilot.press("up", "up", "up", "down")
+        await driver.settled()
+        await driver.see(f"‹{size * 4}›")
+
+
+async def test_a_turned_batch_goes_with_the_layout_and_another_row_takes_it_back(home: Path) -> None:
+    from gpt_tune import planner
+
+    app = planning(planner)
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.see("layouts")
+        await driver.press("right", "left", "left", "left", "up")
+        await driver.see("batch ‹512›")
+        await driver.settled()
+        await driver.press("enter")
+        await driver.see("other than the rows above")
+        await driver.press("enter")
+        await driver.reach("ReviewStep")
+        assert app.draft.profile.training.global_batch_size == 512
+        await driver.press("escape")
+        await driver.reach("PlanStep")
+        await driver.see("you")
+        await driver.press("home", "enter")
+        await driver.reach("ReviewStep")
+        assert app.draft.profile.training.global_batch_size in (None, 256)
+        assert app.draft.plan is not None
+        assert app.draft.plan.layout.global_batch_size == 256
+
+
+async def test_going_back_after_choosing_offers_every_layout_again(home: Path) -> None:
+    planner = FakePlanner()
+    app = planning(planner)
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.press("down", "enter")
+        await driver.reach("ReviewStep")
+        await driver.press("escape")
+        await driver.reach("PlanStep")
+        await driver.see("3 of 2,140 layouts")
+        assert planner.searches == 1
+        assert app.screen.query_one("#plans", RowList).key == "2"
+
+
+async def test_a_layout_that_a_profile_fixed_is_named_and_freed_by_a_key(home: Path) -> None:
+    planner = FakePlanner()
+    app = planning(planner)
+    app.set_draft(
+        replace(app.draft, profile=replace(app.draft.profile, layout=LayoutChoice({"zero_stage": 1})))
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.see("fixes zero_stage: f frees them")
+        await driver.press("f")
+        await until(pilot, lambda: planner.searches == 2, "a second search")
+        assert app.draft.profile.layout.fixed == {}
+
+
+def test_a_comparison_marks_what_differs_and_lists_the_rest_once() -> None:
+    lines = [text_of(line) for line in compared(PLANS[0], PLANS[2], ("layout 1", "layout 3"))]
+    marked = [line for line in lines if line.startswith("≠")]
+    assert any("TP" in line and "8" in line and "4" in line for line in marked)
+    assert any("recompute" in line for line in marked)
+    assert "DP 4" in lines[-1]
+    assert not any(line.startswith("≠") for line in map(text_of, compared(PLANS[0], PLANS[0], ("a", "b"))))
+
+
+@pytest.mark.parametrize(
+    ("risk", "high", "words"),
+    [
+        (0.0, 100.0, "no risk of running out"),
+        (0.12, 185.0, "risk of running out 12 %: part of what is above the limit"),
+        (0.0, 185.0, "no risk of running out: part of what is above the limit"),
+        (0.999, 220.0, "runs out for certain"),
+    ],
+)
+def test_risk_and_interval_do_not_contradict_each_other(risk: float, high: float, words: str) -> None:
+    memory = replace(PLANS[0].memory, oom_probability=risk, high_gib=high)
+    said = " ".join(text_of(line) for line in detail(replace(PLANS[0], memory=memory), 78, False, False))
+    assert words in said
+    assert "limit 179 GiB" in said
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+async def test_the_number_that_is_turned_is_always_in_view(width: int, home: Path) -> None:
+    app = planning(FakePlanner())
+    async with app.run_test(size=(width, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.press("right")
+        knobs = app.screen.query_one(Knobs)
+        for _ in range(16):
+            await pilot.press("right")
+            line = knobs.render_line(0)
+            assert "‹" in line.text.removeprefix("what if‹")
+            assert line.cell_length == knobs.size.width

@@ -16,10 +16,13 @@ from gpt_tune.diagnosis.types import Diagnosis
 from tests.tui.conftest import until
 from tests.tui.fakes import BROKEN, PREDICTION, FakeEngine, FakePlanner, FakeWatch, healthy, run
 from tests.tui.flow import Driver
+from tests.tui.test_monitor_findings import CURE, ECHO, Cures
+from tests.tui.test_monitor_nodes import ROWS, Samplers
 from tests.tui.test_plan_screen import opened as plan_opened
 from tests.tui.test_plan_screen import planning
 from tui.app import GptTune
 from tui.widgets.chart import Chart
+from tui.widgets.chart_data import Mark
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "screens"
 DRAWN_WITH = "8.2.8"  # another Textual may draw borders and scroll bars differently
@@ -36,8 +39,14 @@ async def plan(driver: Driver) -> None:
 
 async def what_if(driver: Driver) -> None:
     await plan(driver)
-    await driver.press("right", "right", "right", "right", "up")
+    await driver.press("right", "right", "right", "up")
     await driver.see("refuses it")
+
+
+async def compare(driver: Driver) -> None:
+    await plan(driver)
+    await driver.press("c", "down", "down")
+    await driver.see("difference")
 
 
 async def rejected(driver: Driver) -> None:
@@ -47,9 +56,15 @@ async def rejected(driver: Driver) -> None:
 
 
 async def charted(driver: Driver) -> None:
-    """Wait until every chart that is shown has been drawn with its data."""
+    """Wait until every chart that is shown has been drawn with its data, or says that there is none."""
     charts = [c for c in driver.app.screen.query(Chart) if c.display]
-    await until(driver.pilot, lambda: all(c.settled and len(c.data.series) for c in charts), "all charts")
+    await until(
+        driver.pilot,
+        lambda: all(
+            c.settled and (len(c.data.series) or c.data.empty.startswith("This log")) for c in charts
+        ),
+        "all charts",
+    )
 
 
 async def monitor(driver: Driver) -> None:
@@ -64,6 +79,33 @@ async def failed(driver: Driver) -> None:
     await charted(driver)
 
 
+async def one_chart(driver: Driver) -> None:
+    await monitor(driver)
+    await driver.press("g", "u", "plus")
+    await driver.see("in part")
+    await charted(driver)
+
+
+async def nodes(driver: Driver) -> None:
+    await monitor(driver)
+    await driver.press("n")
+    await driver.see("stand out")
+    await driver.press("down", "down")
+    await driver.see("Xid")
+
+
+async def findings(driver: Driver) -> None:
+    await failed(driver)
+    await driver.press("x")
+    await driver.see("Root cause")
+
+
+async def cure(driver: Driver) -> None:
+    await findings(driver)
+    await driver.press("R")
+    await driver.see("selective")
+
+
 async def keys(driver: Driver) -> None:
     await plan(driver)
     await driver.press("question_mark")
@@ -75,11 +117,20 @@ SHOTS: list[tuple[str, Callable[[Driver], Awaitable[None]], tuple[int, int], str
     ("plan-120-light", plan, (120, 36), "light"),
     ("plan-80-mono", plan, (80, 24), "mono"),
     ("plan-what-if-80-dark", what_if, (80, 24), "dark"),
+    ("plan-compare-80-dark", compare, (80, 24), "dark"),
     ("plan-rejected-80-ansi", rejected, (80, 24), "ansi-dark"),
     ("monitor-80-dark", monitor, (80, 24), "dark"),
     ("monitor-120-dark", monitor, (120, 36), "dark"),
     ("monitor-80-mono", monitor, (80, 24), "mono"),
+    ("monitor-200-light", monitor, (200, 60), "light"),
+    ("monitor-chart-80-ansi", one_chart, (80, 24), "ansi-dark"),
+    ("monitor-chart-120-mono", one_chart, (120, 36), "mono"),
+    ("monitor-nodes-80-dark", nodes, (80, 24), "dark"),
+    ("monitor-nodes-120-light", nodes, (120, 36), "light"),
     ("failed-80-dark", failed, (80, 24), "dark"),
+    ("failed-findings-80-mono", findings, (80, 24), "mono"),
+    ("failed-findings-120-dark", findings, (120, 36), "dark"),
+    ("failed-cure-80-dark", cure, (80, 24), "dark"),
     ("help-80-dark", keys, (80, 24), "dark"),
 ]
 
@@ -91,7 +142,7 @@ def app_of(name: str) -> GptTune:
     if name.startswith("failed"):
         update = healthy([*LOG, BROKEN.excerpt])
         object.__setattr__(update, "state", "FAILED")
-        object.__setattr__(update, "diagnosis", Diagnosis("failed", BROKEN, (BROKEN,)))
+        object.__setattr__(update, "diagnosis", Diagnosis("failed", BROKEN, (BROKEN, ECHO)))
     records = [
         run(state="RUNNING"),
         run(
@@ -112,7 +163,12 @@ def app_of(name: str) -> GptTune:
             last_iteration=900,
         ),
     ]
-    app = GptTune(FakeEngine(records, FakeWatch(update, PREDICTION)))
+    watch = FakeWatch(update, PREDICTION)
+    watch.node_rows = list(ROWS)
+    watch.happened = [Mark(100.0, "checkpoint"), Mark(200.0, "checkpoint"), Mark(220.0, "restart")]
+    engine = FakeEngine(records, watch)
+    engine.resubmit, engine.sampling = Cures(CURE), Samplers()  # type: ignore[attr-defined]
+    app = GptTune(engine)
     if name.startswith(("monitor", "failed")):  # how often is asked depends on the second
         app.poll_words = lambda: [("dev by pyslurm · 2 scheduler calls in the last minute", "muted")]  # type: ignore[method-assign]
     return app

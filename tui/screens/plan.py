@@ -13,20 +13,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from gpt_tune.errors import UserError
-from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, SearchResult
+from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
 from gpt_tune.words import seconds_words
+from tui.screens.plan_whatif import WhatIf
 from tui.screens.step import StepPage
 from tui.widgets.knobs import Knobs
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
+from tui.widgets.plan_compare import asked_line, compared
 from tui.widgets.plan_lines import (
     COLUMNS,
     REJECTED_COLUMNS,
-    compared,
     detail,
-    knobs_of,
-    layout_words,
-    problem_lines,
     rejected_lines,
     rejected_rows,
     table_row,
@@ -34,9 +32,13 @@ from tui.widgets.plan_lines import (
 from tui.widgets.rows import Row, RowList
 
 YOURS = "yours"  # the row of a layout turned by hand
+MARKED: Line = [
+    ("marked  ", "head"),
+    ("move to another layout to compare the two; c takes the mark away", "accent"),
+]
 
 
-class PlanStep(StepPage):
+class PlanStep(WhatIf, StepPage):
     """The centre piece."""
 
     CSS_PATH = "../styles/plan.tcss"
@@ -44,7 +46,9 @@ class PlanStep(StepPage):
     question = "Which layout?"
     HELP_TEXT = (
         "Layouts that fit, fastest first. Step times and memory are predictions; the interval holds 9 of 10 runs.\n"
-        "Right arrow turns single numbers of a layout and estimates again at once."
+        "Right arrow turns single numbers of a layout, of the batch and of the GPUs, and estimates again at once.\n"
+        "Bars: █ needed, ▓ perhaps not needed, ░ perhaps needed too, ┃ what the GPU has. The risk of running out is\n"
+        "smaller than the bar beyond the limit makes believe: the allocator gives its reserve back before it fails."
     )
     KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Review"}
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -55,6 +59,9 @@ class PlanStep(StepPage):
         Binding(
             "r", "rejected", "Rejected", tooltip="Layouts that were ruled out, and the change that cures each"
         ),
+        Binding(
+            "f", "free", "Free layout", show=False, tooltip="Forget what a profile or run fixed of the layout"
+        ),
         Binding("s", "search", "Search again", show=False),
     ]
 
@@ -62,8 +69,10 @@ class PlanStep(StepPage):
         super().__init__()
         self._request: PlanRequest | None = None
         self._result: SearchResult | None = None
-        self._yours: EstimateResult | None = None
-        self._trial: EstimateResult | None = None
+        self._answered: PlanRequest | None = (
+            None  # the draft's own question; turned numbers may differ from the rows'
+        )
+        self._sure = ""
         self._marked: Plan | None = None
 
     def body(self) -> ComposeResult:
@@ -88,7 +97,7 @@ class PlanStep(StepPage):
         except UserError as error:
             self.task_failed(error)
             return
-        if request != self._request:  # something was changed on another step
+        if request != self._answered:  # something was changed on another step
             self.action_search()
 
     def show_summary(self) -> None:
@@ -99,15 +108,21 @@ class PlanStep(StepPage):
     def action_search(self) -> None:
         engine, draft = self.tune.engine, self.tune.draft
 
-        def search() -> tuple[PlanRequest, SearchResult]:
+        def search() -> tuple[PlanRequest, SearchResult, str]:
             request = engine.choices.plan_request(draft)
-            return request, engine.planner.search(request)
+            return (
+                request,
+                engine.planner.search(request),
+                engine.sure.sure_words(request.node, request.cluster),
+            )
 
         self.run_task("search", search, self._searched)
 
-    def _searched(self, answer: tuple[PlanRequest, SearchResult]) -> None:
-        self._request, self._result = answer
-        self._yours = self._trial = self._marked = None
+    def _searched(self, answer: tuple[PlanRequest, SearchResult, str]) -> None:
+        self._request, self._result, self._sure = answer
+        self._answered = self._request
+        self._marked = None
+        self.forget_turns()
         self._show_table()
         self.query_one("#rejected", RowList).show_rows(rejected_rows(self._result.rejected))
         self.set_class(not self._result.plans, "-nothing")
@@ -136,13 +151,16 @@ class PlanStep(StepPage):
             (found, role),
             (f" in {seconds_words(result.seconds)}", "muted"),
         ]
+        fixed = self.tune.engine.choices.fixed_by(self.tune.draft)
+        if fixed:
+            line = [*line, (f"; {fixed}: f frees them", "accent")]
         self.query_one("#answer", Lines).show([line])
 
     def _show_table(self) -> None:
         assert self._result is not None
         rows = [table_row(plan, str(plan.rank)) for plan in self._result.plans]
-        if self._yours is not None and self._yours.plan is not None:
-            rows.append(table_row(self._yours.plan, YOURS, "you"))
+        if self.yours is not None:
+            rows.append(table_row(self.yours, YOURS, "you"))
         marked = [r if self._marked is None or r.key != str(self._marked.rank) else _starred(r) for r in rows]
         self.query_one("#plans", RowList).show_rows(marked)
 
@@ -151,35 +169,32 @@ class PlanStep(StepPage):
     def current(self) -> Plan | None:
         """The plan under the cursor."""
         key = self.query_one("#plans", RowList).key
-        if key == YOURS and self._yours is not None:
-            return self._yours.plan
+        if key == YOURS:
+            return self.yours
         plans = self._result.plans if self._result is not None else ()
         return next((p for p in plans if str(p.rank) == key), None)
 
     def _show_detail(self) -> None:
         panel = self.query_one("#detail", Lines)
         plan, width = self.current(), max(panel.size.width, 40)
-        if self.query_one("#knobs").has_focus and self._trial is not None:
-            self._show_trial(panel, width)
-        elif plan is None or self.has_class("-rejected"):
+        if self.turning:
+            panel.show(self.trial_lines(width))
+        elif plan is None or (self.has_class("-rejected") and not self.beside):
             self._show_rejected_detail(panel)
         elif self._marked is not None and self._marked is not plan:
-            panel.show(
-                compared(
-                    self._marked, plan, (f"layout {self._marked.rank}", f"layout {plan.rank or 'yours'}")
-                )
-            )
+            names = (f"layout {self._marked.rank or 'yours'}", f"layout {plan.rank or 'yours'}")
+            panel.show(compared(self._marked, plan, names))
         else:
-            panel.show(detail(plan, width, self.tune.letters, self.size.height > 40))
+            sure: Line = [("sure?   ", "head"), (self._sure, "muted")]
+            marked = [MARKED] if self._marked is plan else []
+            if plan is self.yours and self._request is not None:
+                marked = [*marked, *asked_line(self._request, self.asked)]
+            panel.show([*marked, *detail(plan, width, self.tune.letters, self.size.height > 40), sure])
 
-    def _show_trial(self, panel: Lines, width: int) -> None:
-        trial = self._trial
-        assert trial is not None
-        lines = problem_lines(trial.problems)
-        if trial.plan is not None:
-            lines += [[(layout_words(trial.plan.layout), "strong")]] if lines else []
-            lines += detail(trial.plan, width, self.tune.letters, False)
-        panel.show(lines)
+    @property
+    def beside(self) -> bool:
+        """Whether there is room for the rejected layouts beside the one in detail."""
+        return self.has_class("-wide") or self.has_class("-huge")
 
     def _show_rejected_detail(self, panel: Lines) -> None:
         rows = self.query_one("#rejected", RowList)
@@ -198,62 +213,16 @@ class PlanStep(StepPage):
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self._show_detail)
 
-    # --- what if
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a number is being turned, only what belongs to that works."""
-        turning = self.has_class("-what-if")
-        return not (turning and action in ("what_if", "compare", "rejected", "search", "next"))
+        return not (self.turning and action in ("what_if", "compare", "rejected", "search", "next"))
 
-    def action_what_if(self) -> None:
-        plan = self.current()
-        if plan is None:
-            return
-        self._trial = EstimateResult(legal=True, problems=(), plan=plan)
-        knobs = self.query_one("#knobs", Knobs)
-        knobs.show_knobs(knobs_of(plan.layout))
-        self.add_class("-what-if")
-        self.refresh_bindings()
-        knobs.focus()
-        self._show_detail()
-
-    @on(Knobs.Turned)
-    def _turned(self, event: Knobs.Turned) -> None:
-        event.stop()
-        trial, request, planner = self._trial, self._request, self.tune.engine.planner
-        if trial is None or trial.plan is None or request is None:
-            return
-        plan = trial.plan
-        self.run_task("what-if", lambda: planner.what_if(request, plan, event.key, event.by), self._tried)
-
-    def _tried(self, answer: EstimateResult) -> None:
-        if answer.plan is None and self._trial is not None:
-            answer = EstimateResult(answer.legal, answer.problems, self._trial.plan)
-        self._trial = answer
-        if answer.plan is not None:
-            self.query_one("#knobs", Knobs).show_knobs(knobs_of(answer.plan.layout))
-        self._show_detail()
-
-    @on(Knobs.Kept)
-    def _kept(self, event: Knobs.Kept) -> None:
-        event.stop()
-        if self._trial is None or not self._trial.legal or self._trial.plan is None:
-            return  # the problem stands on the screen
-        self._yours = self._trial
+    def took(self) -> None:
+        """A turned layout is a row of the table now."""
         self._show_table()
-        self._leave_what_if()
         self.query_one("#plans", RowList).go_to(YOURS)
 
-    @on(Knobs.Left)
-    def _left(self, event: Knobs.Left) -> None:
-        event.stop()
-        self._leave_what_if()
-
-    def _leave_what_if(self) -> None:
-        self._trial = None
-        self.remove_class("-what-if")
-        self.refresh_bindings()
-        self.query_one("#plans").focus()
+    def show_detail(self) -> None:
         self._show_detail()
 
     # --- compare, rejected, going on
@@ -261,14 +230,22 @@ class PlanStep(StepPage):
     def action_compare(self) -> None:
         """Mark the layout under the cursor; a second time takes the mark away."""
         self._marked = None if self._marked is not None else self.current()
-        if self._marked is not None:
-            self.notify(f"Layout {self._marked.rank} marked: move to another one to compare.", markup=False)
         if self._result is not None:
             self._show_table()
         self._show_detail()
 
+    def action_free(self) -> None:
+        """Let the planner choose again where a profile or an earlier run had fixed the layout."""
+        choices = self.tune.engine.choices
+        if choices.fixed_by(self.tune.draft):
+            self.tune.set_draft(choices.unfixed(self.tune.draft))
+            self.action_search()
+
     def action_rejected(self) -> None:
-        self.toggle_class("-rejected")
+        if self.beside and not self.query_one("#rejected").has_focus:
+            self.add_class("-rejected")
+        else:
+            self.toggle_class("-rejected")
         self.query_one("#rejected" if self.has_class("-rejected") else "#plans").focus()
         self._show_detail()
 
@@ -289,7 +266,14 @@ class PlanStep(StepPage):
         plan = self.current()
         if plan is None:
             return False
-        self.tune.set_draft(self.tune.engine.choices.choose(self.tune.draft, plan))
+        choices = self.tune.engine.choices
+        try:
+            draft = choices.choose(self.tune.draft, plan, self.asked if plan is self.yours else self._request)
+        except UserError as error:  # turned to more GPUs than the partition has, say
+            self.task_failed(error)
+            return False
+        self.tune.set_draft(draft)
+        self._answered = choices.plan_request(draft)  # coming back shows the same rows again
         return True
 
 

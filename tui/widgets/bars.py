@@ -10,6 +10,7 @@ from tui.widgets.words import three
 
 # Each part has a letter as well as a colour, so a bar reads without colour too.
 FULL = "█"
+PALE = "▓"  # within the interval: perhaps less is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,12 @@ def against_limit(
     limit: float | None,
     cells: int,
     letters: bool = False,
+    low: float | None = None,
 ) -> Line:
-    """Parts up to their sum, `░` where the interval reaches further, `│` at the limit.
+    """Parts up to their sum, paler (`▓`) from the interval's lower end on, `░` where it reaches further, `┃` at
+    the limit.
 
-    high bounds the sum. Everything is in the unit of the parts. What lies beyond the limit is drawn
+    low and high bound the sum. Everything is in the unit of the parts. What lies beyond the limit is drawn
     beyond the mark, so that "too much" is a shape and not only a colour.
     """
     total = sum(p.value for p in parts)
@@ -86,10 +89,23 @@ def against_limit(
         return []
     line = list(stacked(parts, round(total / scale * cells), total, letters))
     used = sum(len(text) for text, _ in line)
+    if low is not None and not letters:
+        line = _paler(line, max(round(low / scale * cells), 0))
     doubt = max(round(high / scale * cells) - used, 0)
     line.append(("░" * doubt, "unsure"))
     line.append((" " * max(cells - used - doubt, 0), ""))
     return line if limit is None else _mark(line, round(limit / scale * cells) - 1)
+
+
+def _paler(line: Line, start: int) -> list[Span]:
+    """Blocks from a cell on as `▓`: they may not be needed."""
+    out: list[Span] = []
+    at = 0
+    for text, role in line:
+        firm = min(max(start - at, 0), len(text))
+        out += [(text[:firm], role), (text[firm:].replace(FULL, PALE), role)]
+        at += len(text)
+    return [span for span in out if span[0]]
 
 
 def _mark(line: Line, at: int) -> Line:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 
-from tui.widgets.paint import Painted, Span
+from tui.widgets.paint import Painted, Span, line_width
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """One number of a layout; key is the planner's name for it."""
+class Knob(Protocol):
+    """One number that can be turned; key is the engine's name for it (gpt_tune.workflows.whatif.Turnable)."""
 
-    key: str
-    label: str
-    value: str
+    @property
+    def key(self) -> str: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def value(self) -> str: ...
 
 
 class Knobs(Painted, can_focus=True):
-    """`what if  TP ‹8›  PP 2  ZeRO 1 …`."""
+    """`what if  TP ‹8›  PP 2  ZeRO 1 …`; what does not fit is left and right of the view, and `‹` `›` say so."""
 
     DEFAULT_CSS = """
     Knobs { height: 1; background: $surface; }
@@ -53,9 +56,12 @@ class Knobs(Painted, can_focus=True):
         super().__init__(id=id)
         self._knobs: tuple[Knob, ...] = ()
 
-    def show_knobs(self, knobs: list[Knob]) -> None:
+    def show_knobs(self, knobs: Sequence[Knob]) -> None:
+        """Show these numbers; the one that is turned stays the one that is turned."""
+        here = self._knobs[self.at].key if self._knobs else ""
         self._knobs = tuple(knobs)
-        self.at = min(self.at, max(len(knobs) - 1, 0))
+        keys = [knob.key for knob in knobs]
+        self.at = keys.index(here) if here in keys else min(self.at, max(len(knobs) - 1, 0))
         self.refresh()
 
     def action_pick(self, by: int) -> None:
@@ -72,10 +78,27 @@ class Knobs(Painted, can_focus=True):
     def action_leave(self) -> None:
         self.post_message(self.Left())
 
+    def _item(self, i: int) -> list[Span]:
+        knob, here = self._knobs[i], i == self.at and self.has_focus
+        value = f"‹{knob.value}›" if here else f" {knob.value} "
+        return [(f" {knob.label} ", "muted"), (value, "cursor" if here else "strong")]
+
+    def first_shown(self, room: int) -> int:
+        """The first number in view, so that the chosen one is."""
+        first = 0
+        while first < self.at and sum(line_width(self._item(i)) for i in range(first, self.at + 1)) > room:
+            first += 1
+        return first
+
     def render_line(self, y: int) -> Strip:
-        line: list[Span] = [("what if ", "head")]
-        for i, knob in enumerate(self._knobs):
-            line.append((f" {knob.label} ", "muted"))
-            here = i == self.at and self.has_focus
-            line.append((f"‹{knob.value}›" if here else f" {knob.value} ", "cursor" if here else "strong"))
-        return self.paint(line, self.size.width)
+        width = self.size.width
+        head: Span = ("what if", "head")
+        first = self.first_shown(width - len(head[0]) - 3)
+        line: list[Span] = [head, ("‹" if first else " ", "muted")]
+        for i in range(first, len(self._knobs)):
+            item = self._item(i)
+            if i > first and line_width(line) + line_width(item) > width - 1:
+                line += [(" " * max(width - 1 - line_width(line), 0), ""), ("›", "muted")]
+                break
+            line += item
+        return self.paint(line, width)

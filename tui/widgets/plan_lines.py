@@ -11,8 +11,7 @@ from gpt_tune.timing.types import StepEstimate
 from gpt_tune.words import percent_words
 from tui.widgets.bars import Part, against_limit, legend, stacked
 from tui.widgets.columns import Column
-from tui.widgets.knobs import Knob
-from tui.widgets.paint import Cell, Line, Span
+from tui.widgets.paint import Cell, Line
 from tui.widgets.rows import Row
 from tui.widgets.words import three
 
@@ -149,9 +148,15 @@ def memory_parts(stage: StageMemory) -> list[Part]:
 def _memory_lines(memory: MemoryEstimate, width: int, letters: bool, every_stage: bool) -> list[Line]:
     lines: list[Line] = []
     spread = memory.high_gib / memory.device_gib if memory.device_gib else 1.0
+    narrow = memory.low_gib / memory.device_gib if memory.device_gib else 1.0
     for i, stage in enumerate(shown_stages(memory.stages, every_stage)):
         bar = against_limit(
-            memory_parts(stage), stage.total * spread, memory.limit_gib, max(width - 30, 10), letters
+            memory_parts(stage),
+            stage.total * spread,
+            memory.limit_gib,
+            max(width - 30, 10),
+            letters,
+            stage.total * narrow,
         )
         lines.append(
             [
@@ -164,7 +169,7 @@ def _memory_lines(memory: MemoryEstimate, width: int, letters: bool, every_stage
     worst = max(memory.stages, key=lambda s: s.total, default=None)
     if worst is not None:
         lines.append([("        ", ""), *legend(memory_parts(worst), "GiB", letters)])
-    lines.append([("        ", ""), *_limit_words(memory)])
+    lines.append([("        ", ""), *_limit_words(memory, letters)])
     return lines
 
 
@@ -176,16 +181,34 @@ def shown_stages(stages: Sequence[StageMemory], every: bool) -> list[StageMemory
     return sorted({s.stage: s for s in (stages[0], worst, stages[-1])}.values(), key=lambda s: s.stage)
 
 
-def _limit_words(memory: MemoryEstimate) -> Line:
-    span = f"{memory.low_gib:.0f} to {memory.high_gib:.0f} GiB (9 of 10)"
+def _limit_words(memory: MemoryEstimate, letters: bool) -> Line:
+    """The interval, the limit, and the risk: which is smaller than the interval makes believe, and why."""
+    span = f"{memory.low_gib:.0f} to {memory.high_gib:.0f} GiB in 9 of 10 runs ({'░' if letters else '▓ ░'})"
     if memory.limit_gib is None:
         return [(f"{span}; this GPU's memory is not known", "muted")]
     risk = memory.oom_probability or 0.0
     role = "bad" if risk > 0.5 else "warn" if risk > 0.2 else "muted"
+    over = memory.high_gib > memory.limit_gib
     return [
         (f"{span}; ┃ limit {memory.limit_gib:.0f} GiB; ", "muted"),
-        (f"risk of OOM {percent_words(risk)}", role),
+        (risk_words(risk), role),
+        (f": {GIVEN_BACK}" if over and risk < 0.5 else "", "muted"),
     ]
+
+
+# Why a risk is small although the interval reaches over the limit (gpt_tune.memory.uncertainty).
+GIVEN_BACK = (
+    "part of what is above the limit only lies in the allocator's reserve, and it gives that back first"
+)
+
+
+def risk_words(risk: float) -> str:
+    """The chance of running out of memory, in words where it is next to nothing or next to certain."""
+    if risk < 0.005:
+        return "no risk of running out"
+    if risk > 0.995:
+        return "runs out for certain"
+    return f"risk of running out {percent_words(risk)}"
 
 
 def rejected_rows(rejected: Sequence[Rejected]) -> list[Row]:
@@ -223,66 +246,3 @@ def problem_lines(problems: Sequence[Problem]) -> list[Line]:
         lines.append([("! ", "bad"), (problem.text, "bad"), (f"  [{problem.rule}]", "muted")])
         lines += [[("  instead: ", "muted"), (problem.fix, "good")]] if problem.fix else []
     return lines
-
-
-def compared(a: Plan, b: Plan, names: tuple[str, str]) -> list[Line]:
-    """Two plans side by side, with the difference said."""
-    lines: list[Line] = [[(f"{'':14}{names[0]:>14}{names[1]:>14}", "head"), ("   difference", "head")]]
-    for name, x, y in _compared_words(a, b):
-        lines.append(
-            [(f"{name:<14}", "muted"), (f"{x:>14}{y:>14}", ""), ("   differs" if x != y else "", "muted")]
-        )
-    for name, v, w, unit in _compared_numbers(a, b):
-        if v or w:
-            lines.append(
-                [(f"{name:<14}", "muted"), (f"{three(v):>14}{three(w):>14}", ""), *_difference(v, w, unit)]
-            )
-    return lines
-
-
-def _compared_words(a: Plan, b: Plan) -> list[tuple[str, str, str]]:
-    pairs = [("layout", a.layout, b.layout)]
-    out: list[tuple[str, str, str]] = []
-    for _, x, y in pairs:
-        out += [
-            (
-                "TP / PP / DP",
-                *(f"{p.tensor_parallel} / {p.pipeline_parallel} / {p.data_parallel}" for p in (x, y)),
-            ),  # type: ignore[list-item]
-            ("ZeRO / MBS", *(f"{p.zero_stage} / {p.micro_batch_size}" for p in (x, y))),  # type: ignore[list-item]
-            ("recompute", recompute_words(x.recompute), recompute_words(y.recompute)),
-        ]
-    return out
-
-
-def _compared_numbers(a: Plan, b: Plan) -> list[tuple[str, float, float, str]]:
-    out = [("step", a.step.seconds, b.step.seconds, "s")]
-    out += [
-        (f"  {p.name}", p.value, q.value, "s")
-        for p, q in zip(step_parts(a.step), step_parts(b.step), strict=True)
-    ]
-    out += [
-        ("model TFLOPS", a.step.model_tflops, b.step.model_tflops, ""),
-        ("GPU memory", a.memory.device_gib, b.memory.device_gib, "GiB"),
-    ]
-    return out
-
-
-def _difference(v: float, w: float, unit: str) -> list[Span]:
-    delta = w - v
-    share = f" ({100 * delta / v:+.0f} %)" if v and abs(delta / v) >= 0.005 else ""
-    return [(f"   {delta:+.3g} {unit}{share}" if abs(delta) > 1e-9 else "   same", "muted")]
-
-
-def knobs_of(layout: Layout) -> list[Knob]:
-    """The numbers one can turn; keys are the planner's."""
-    knobs = [
-        Knob("tensor_parallel", "TP", str(layout.tensor_parallel)),
-        Knob("pipeline_parallel", "PP", str(layout.pipeline_parallel)),
-        Knob("context_parallel", "CP", str(layout.context_parallel)),
-        Knob("zero_stage", "ZeRO", str(layout.zero_stage)),
-        Knob("micro_batch_size", "MBS", str(layout.micro_batch_size)),
-        Knob("recompute", "recompute", recompute_words(layout.recompute)),
-        Knob("sequence_parallel", "SP", "on" if layout.sequence_parallel else "off"),
-    ]
-    return knobs

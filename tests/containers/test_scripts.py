@@ -204,10 +204,11 @@ def efa(tmp_path: Path, version: str, signer: str = KEY) -> tuple[subprocess.Com
     program(stubs / "gpg", f"#!/bin/bash\n[[ $* != *--verify* ]] || echo '{status}' >&3\n")
     program(
         stubs / "dpkg-query",
-        "#!/bin/bash\nprintf 'ii libibverbs1\\nrc efa-config\\nii libnccl-ofi-ngc-v2\\n'\n",
+        "#!/bin/bash\nif [[ $* == *ibverbs* ]]; then printf 'ii libibverbs1\\nrc libmlx5-1\\nhi ibverbs-utils\\n'\n"
+        "else printf 'rc efa-config\\nii libnccl-ofi-ngc-v2\\n'; fi\nexit 1\n",
     )
     program(stubs / "dpkg", f"#!/bin/bash\n{record}dpkg\n")
-    program(stubs / "apt-get", "#!/bin/bash\n")
+    program(stubs / "apt-get", f"#!/bin/bash\n{record}apt-get\n")
     program(stubs / "rm", f'#!/bin/bash\n{record}rm\n[[ $* == *amazon* ]] || exec /bin/rm "$@"\n')
     installer = program(tmp_path / "efa_installer.sh", f"#!/bin/bash\n{record}installer\n")
     program(stubs / "tar", f"#!/bin/bash\nmkdir aws-efa-installer\ncp '{installer}' aws-efa-installer/\n")
@@ -225,7 +226,9 @@ def test_efa_installs_the_whole_of_it_on_nvidias_images(tmp_path: Path, version:
     done, out = efa(tmp_path, version)
     assert done.returncode == 0, done.stderr
     assert f"aws-efa-installer-{version}.tar.gz.sig" in (out / "curl").read_text()
-    assert (out / "dpkg").read_text() == "--purge --force-all libibverbs1 libnccl-ofi-ngc-v2\n"
+    assert (out / "dpkg").read_text() == "--purge --force-all libnccl-ofi-ngc-v2\n"
+    removed = "remove -y --allow-change-held-packages libibverbs1 ibverbs-utils"
+    assert (out / "apt-get").read_text().splitlines() == [removed, "update"]
     options = (out / "installer").read_text().split()
     assert "--skip-kmod" in options
     assert ("--disable-ngc" in options) == ("--disable-build-ngc" in options) == told
@@ -237,3 +240,4 @@ def test_efa_of_another_key_is_not_installed(tmp_path: Path) -> None:
     assert "not signed with the key" in done.stderr
     assert not (out / "installer").exists()
     assert not (out / "dpkg").exists()
+    assert not (out / "apt-get").exists()

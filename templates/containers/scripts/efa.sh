@@ -25,14 +25,16 @@ if ! grep -q "^\[GNUPG:\] VALIDSIG .*$fingerprint" status; then
   exit 1
 fi
 
-# What the base brings of the same software: its InfiniBand libraries are older, and the installer refuses to go over
-# parts of another EFA release.
-mapfile -t brought < <(
-  dpkg-query --show --showformat '${db:Status-Abbrev}${Package}\n' ibverbs-utils libibverbs-dev libibverbs1 libmlx5-1 \
-    'libnccl-ofi*' 'libfabric*-aws*' 'efa-*' 'openmpi*-aws*' 2>/dev/null | sed -n 's/^[a-z]i //p'
-)
+installed() { # those of the packages that are there
+  dpkg-query --show --showformat '${db:Status-Abbrev}${Package}\n' "$@" 2>/dev/null | sed -n 's/^[a-z]i //p'
+}
+# Parts of another EFA release that the base brings: the installer refuses to go over them.
+mapfile -t brought < <(installed 'libnccl-ofi*' 'libfabric*-aws*' 'efa-*' 'openmpi*-aws*')
 ((${#brought[@]} == 0)) || dpkg --purge --force-all "${brought[@]}"
 rm -rf /opt/amazon
+# The base's InfiniBand libraries are older than the plugin needs; what depends on them goes with them.
+mapfile -t verbs < <(installed ibverbs-utils libibverbs-dev libibverbs1 libmlx5-1)
+((${#verbs[@]} == 0)) || apt-get remove -y --allow-change-held-packages "${verbs[@]}"
 
 tar xzf "$archive"
 options=(-y -g --skip-kmod --skip-limit-conf --no-verify)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpt_tune.words import percent_words, seconds_words
+from gpt_tune.words import percent_words
 from tui.widgets.columns import Column
 from tui.widgets.paint import Cell, Line, Span
+from tui.widgets.rows import Row
 from tui.widgets.words import plural
 
 if TYPE_CHECKING:
@@ -26,7 +27,18 @@ COLUMNS = (
     Column("°C", "right", drop=3),
     Column("what stands out, or its last line", grow=True, drop=1, least=16),
 )
+GPU_COLUMNS = range(5, 9)
 HOT_CELSIUS = 85.0  # the driver slows data-centre GPUs from about 85 to 90 °C on
+
+
+def table(rows: Sequence[NodeRow]) -> tuple[list[Column], list[Row]]:
+    """The table; without columns for GPUs while nobody samples them."""
+    sampled = any(row.sample is not None for row in rows)
+    kept = [i for i in range(len(COLUMNS)) if sampled or i not in GPU_COLUMNS]
+    cells = [node_cells(row) for row in rows]
+    return [COLUMNS[i] for i in kept], [
+        Row(row.node, tuple(line[i] for i in kept)) for row, line in zip(rows, cells, strict=True)
+    ]
 
 
 def node_cells(row: NodeRow) -> tuple[Cell, ...]:
@@ -40,9 +52,7 @@ def node_cells(row: NodeRow) -> tuple[Cell, ...]:
         ranks_words(row.ranks),
         "-" if row.iteration is None else f"{row.iteration:,}",
         [(str(row.lag), "warn")] if row.lag else "-" if row.lag is None else "0",
-        "-"
-        if row.seen_seconds_ago is None
-        else seconds_words(max(round(row.seen_seconds_ago), 1)).replace(".00", ""),
+        "-" if row.seen_seconds_ago is None else _coarse(row.seen_seconds_ago),
         "-" if use is None else percent_words(use),
         _figure(_most([g.memory_used_gib for g in gpus]), "GiB"),
         _figure(_most([g.watts for g in gpus]), ""),
@@ -113,6 +123,13 @@ def _gpu_line(gpu: GpuSample) -> Line:
         (f"{use:>6}  {memory}{total} GiB  {_figure(gpu.watts, 'W')}  ", ""),
         (_figure(gpu.celsius, "°C"), "warn" if hot else ""),
     ]
+
+
+def _coarse(seconds: float) -> str:
+    """`1 s`, `12 min`, `3 h`."""
+    if seconds < 100:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 def _figure(value: float | None, unit: str) -> str:

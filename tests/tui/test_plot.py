@@ -94,3 +94,14 @@ def test_ticks_are_round_inside_and_few() -> None:
 def test_labels_tell_ticks_apart() -> None:
     for marks in ([3.6, 3.7, 3.8], [1000.0, 2000.0], [0.00031, 0.00035]):
         assert len(set(labels(marks))) == len(marks)
+
+
+@pytest.mark.parametrize(("width", "height"), [(190, 50), (100, 30)])
+def test_a_chart_fills_its_room_whatever_the_terminal_says(
+    width: int, height: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "10")
+    rows = draw(ChartData("t", series=flat([1.0, 2.0, 5.0] * 40)), width, height)
+    assert len(rows) == height
+    assert max(sum(len(t) for t, _ in row) for row in rows) == width

@@ -9,12 +9,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from gpt_tune.errors import UserError
-from tui.node_rows import COLUMNS, detail_lines, node_cells, summary_line
+from tui.node_rows import COLUMNS, detail_lines, summary_line, table
 from tui.screens.base import Page, trail
 from tui.tasks import Tasks
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
-from tui.widgets.rows import Row, RowList
+from tui.widgets.rows import RowList
 
 if TYPE_CHECKING:
     from gpt_tune.workflows.nodes.rows import NodeRow
@@ -80,7 +80,8 @@ class Nodes(Tasks, Page):
             return
         self._rows = {row.node: row for row in shot.nodes}
         self._said = shot.sampler
-        self.query_one("#nodes", RowList).show_rows([Row(row.node, node_cells(row)) for row in shot.nodes])
+        columns, rows = table(shot.nodes)
+        self.query_one("#nodes", RowList).show_rows(rows, columns=columns)
         self.query_one("#said", Lines).show(summary_line(shot.nodes, shot.sampler))
         self._show_detail()
 

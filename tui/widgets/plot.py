@@ -65,6 +65,8 @@ def _build(
 
     low, high = y_range(data)
     first, last = span_of(data)
+    # The size is the widget's, whatever terminal there is; in a browser there is none.
+    plotext.terminal.limit(False, False)
     figure = plotext.figure
     figure.clear()
     figure.theme("colorless")

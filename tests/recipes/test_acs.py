@@ -18,6 +18,7 @@ from gpt_tune.profiles.schema import Environment, Profile, Resources, Site, Trai
 from gpt_tune.recipes import acs_rules
 from tests.recipes.acs_support import IMAGE, SCRIPT, acs_job, run, written
 from tests.recipes.specs import with_environment
+from tests.recipes.test_hostile import VALUES
 
 
 def problems(**changes: Any) -> list[str]:
@@ -370,3 +371,29 @@ def test_starters_render(name: str, tmp_path: Path) -> None:
     assert recipes.get("acs").problems(profile) == []
     spec = dataclasses.replace(acs_job(tmp_path), profile=profile)
     assert "pytorchjob.yaml" in {f.path for f in recipes.render(spec).files}
+
+
+CHECKED = ("packages", "release", "cuda", "driver", "vpc_region", "namespace", "volume_claim", "secret_name", "gpu_model",
+           "deepspeed_config")  # fmt: skip
+
+
+@pytest.mark.parametrize("field", CHECKED)
+@pytest.mark.parametrize("kind", VALUES)
+def test_hostile_text_is_refused_where_only_names_can_stand(field: str, kind: str) -> None:
+    value: Any = (VALUES[kind],) if field == "packages" else VALUES[kind]
+    found = problems(**{field: value})
+    assert found, value
+    assert all("\n" not in p and "\x1b" not in p and len(p) < 600 for p in found)
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_a_hostile_configuration_file_stays_data(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"zero_optimization": {"stage": 2}, "tag": VALUES[kind], VALUES[kind]: 1}))
+    folder = written(acs_job(tmp_path / "run", dataclasses.replace(SCRIPT, deepspeed_config=str(file))))
+    outcome = run(folder / "docker.sh", tmp_path / "s")
+    assert outcome.code == 0, outcome.output
+    words = next(c for c in outcome.calls("python3"))
+    used = Path(words[words.index("--deepspeed") + 1])
+    assert json.loads(used.read_text())["tag"] == VALUES[kind]
+    assert not list(tmp_path.rglob("PWNED"))

@@ -75,8 +75,9 @@ def read_config(path: str) -> Mapping[str, Any]:
             raise UserError(f"{shown(path)} has more than 1 MB.", "That is no DeepSpeed configuration.")
         data = json.loads(file.read_bytes())
     except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UserError(
-            f"acs.deepspeed_config {shown(path)} cannot be read: {error}.",
+            f"acs.deepspeed_config {shown(path)} cannot be read: {reason}.",
             "Give a JSON file of this machine.",
         ) from error
     if not isinstance(data, dict):

@@ -373,8 +373,10 @@ def test_starters_render(name: str, tmp_path: Path) -> None:
     assert "pytorchjob.yaml" in {f.path for f in recipes.render(spec).files}
 
 
-CHECKED = ("packages", "release", "cuda", "driver", "vpc_region", "namespace", "volume_claim", "secret_name", "gpu_model",
-           "deepspeed_config")  # fmt: skip
+CHECKED = (
+    "packages", "release", "cuda", "driver", "vpc_region", "namespace", "volume_claim", "secret_name", "gpu_model",
+    "deepspeed_config",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("field", CHECKED)

@@ -40,6 +40,9 @@ from gpt_tune.units import TERA
 
 MAX_MARKS = 4096
 MAX_RANKS = 65536
+LEAST_ROWS = (
+    16  # a shorter run of step lines is read one by one: where every rank prints, none is longer than one
+)
 SAME_TIME = 0.02  # relative: 9.12 s and 9118.0 ms are one step
 
 
@@ -226,8 +229,12 @@ class LogParser:
         numbers: list[int],
     ) -> int:
         """Takes rows [place, stop) as columns; how many of them (0: the ordinary reader must look first)."""
-        first = make_line(line_of(numbers[place])).prefix
         gather = self._gather
+        if stop - place < LEAST_ROWS and (gather is None or gather.source != source):
+            return 0
+        first = make_line(line_of(numbers[place])).prefix
+        if stop - place < LEAST_ROWS and (gather is None or gather.label != first.label):
+            return 0
         if gather is None or gather.source != source or gather.label != first.label:
             self._settle()
             gather = self._open_gather(source, first.label)

@@ -43,7 +43,7 @@ class Source:
 
 
 class Rows(NamedTuple):
-    """A block's candidate lines that were read as columns: which, the next one that was not, and their figures."""
+    """A block's candidate lines that were read as columns: which, where a run of them ends, and their figures."""
 
     fits: NDArray[np.bool_]
     next_other: NDArray[np.int64]
@@ -68,8 +68,12 @@ def read_rows(block: Block, found: Lines, state: Source) -> Rows | None:
     fits[mine[read]] = True
     place = np.zeros(len(found.numbers), dtype=np.int64)
     place[mine] = np.arange(len(mine))
-    others = np.flatnonzero(~fits)
-    following = np.append(others, len(fits))[np.searchsorted(others, np.arange(len(fits)))]
+    # A run of rows also ends where the iteration does not rise: there another rank prints its line.
+    iterations = np.zeros(len(fits))
+    iterations[mine] = columns["iteration"][0]
+    rises = np.concatenate(([False], fits[:-1] & (np.diff(iterations) > 0)))
+    others = np.flatnonzero(~(fits & rises))
+    following = np.append(others, len(fits))[np.searchsorted(others, np.arange(len(fits)), side="right")]
     return Rows(fits, following, place, columns, kinds)
 
 

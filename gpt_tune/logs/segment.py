@@ -34,10 +34,11 @@ class Segment:
     rows: dict[int, Step] = field(default_factory=dict)
     times: dict[int, float] = field(default_factory=dict)
     priorities: dict[int, int] = field(default_factory=dict)
+    packed_rows: int = 0
     header_of: str | None = None  # the file whose start-up text came before this run
 
     def __len__(self) -> int:
-        return sum(len(c) for c in self.chunks) + len(self.rows)
+        return self.packed_rows + len(self.rows)
 
     @property
     def empty(self) -> bool:
@@ -71,7 +72,12 @@ class Segment:
         if self.chunks and old[0] <= self.chunks[-1].last:
             steps = self.insert_packed(steps)
         if steps:
-            self.chunks.append(chunk_of(steps))
+            self.append_chunk(chunk_of(steps))
+
+    def append_chunk(self, chunk: Chunk) -> None:
+        """Adds steps newer than all others."""
+        self.chunks.append(chunk)
+        self.packed_rows += len(chunk)
 
     def insert_packed(self, steps: list[Step]) -> list[Step]:
         """Adds rows older than what is packed, rebuilding their chunks; gives back the newer ones."""
@@ -86,6 +92,7 @@ class Segment:
             if known is not None:
                 fill(step, known)
             by_iteration[step.iteration] = step
+            self.packed_rows += len(by_iteration) - len(self.chunks[index])
             self.chunks[index] = chunk_of([by_iteration[i] for i in sorted(by_iteration)])
         return [s for s in steps if s.iteration > newest]
 

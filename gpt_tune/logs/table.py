@@ -123,7 +123,7 @@ class StepTable:
         segment.pack(0)
         iterations = columns["iteration"][0]
         others = {n: c for n, c in columns.items() if n != "iteration"}
-        segment.chunks.append(chunk_of_columns(iterations, others, kinds))
+        segment.append_chunk(chunk_of_columns(iterations, others, kinds))
         segment.first = int(iterations[0]) if segment.first < 0 else segment.first
         segment.last = stream.last = int(iterations[-1])
         segment.last_time = time if time is not None else segment.last_time

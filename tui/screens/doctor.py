@@ -64,7 +64,8 @@ class Doctor(Tasks, Page):
         ]
         self.query_one("#checks", RowList).show_rows(rows)
         doctor = self.tune.engine.doctor
-        role = "bad" if doctor.needs_attention(checks) else "good"
+        worst = {c.status for c in checks}
+        role = "bad" if "error" in worst else "warn" if "warning" in worst else "good"
         step = doctor.next_step(checks, "Esc, then Enter on New run: the whole path in one minute.")
         self.query_one("#next", Lines).show(
             [[("      ", ""), (doctor.in_words(checks), role)], [("Next  ", "muted"), (step, "strong")]]

@@ -137,7 +137,7 @@ class Queue(Tasks, Page):
             (f"{running} running", "good" if running else "muted"),
             (f", {waiting} waiting", "warn" if waiting else "muted"),
         ]
-        self.query_one("#said", Lines).show([[*said, (f"  ·  {way} · {self.tune.rate_words()}", "muted")]])
+        self.query_one("#said", Lines).show([[*said, (f" · {way} · {self.tune.rate_words()}", "muted")]])
 
     @on(RowList.Highlighted)
     def _explain(self) -> None:
@@ -216,6 +216,7 @@ class Queue(Tasks, Page):
         offers, calls = answer
         self.tune.count_calls(calls)
         self._asking, self._offers = "", (key, offers)
+        self._say()
         self._explain()
 
     def action_adopt(self) -> None:

@@ -125,8 +125,10 @@ class LogParser:
         self._changed = {}
         state = self._source(source)
         found = self._scanner.lines(block)
+        state.hurry(True)
         rows = read_rows(block, found, state)
         self._walk(found, source, state, lambda n: clean_line(found.line(block, n)), rows)
+        state.hurry(False)
         state.lines += found.total
 
     def finish(self) -> list[Step]:

@@ -41,6 +41,11 @@ class Source:
     def __post_init__(self) -> None:
         self.order = [(f, 1 << i, f in self.holders) for i, f in enumerate(self.formats)]
 
+    def hurry(self, on: bool) -> None:
+        """Whether whole blocks of the past are read now."""
+        for holder in self.holders:
+            holder.hurried = on
+
 
 class Rows(NamedTuple):
     """A block's candidate lines that were read as columns: which, where a run of them ends, and their figures."""

@@ -193,3 +193,10 @@ def test_a_restart_forgets_the_nodes_of_before(tmp_path: Path) -> None:
     before = titan(8, range(1, 60), one_rank(3, 0.5))
     after = titan(8, range(20, 50), healthy)
     assert found(tmp_path, iter([*before, *after]))[1] == []
+
+
+def test_a_long_past_is_read_in_samples_and_still_tells(tmp_path: Path) -> None:
+    lines = megatron(16, range(1, 1200), one_rank(9, 0.15, 600), lambda r: 1.0)
+    _, (finding,) = found(tmp_path, lines)
+    assert finding.rank == 9
+    assert finding.iteration == pytest.approx(600, abs=16)

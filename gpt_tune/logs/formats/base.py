@@ -78,6 +78,7 @@ class Format:
 
     name = ""
     triggers: tuple[str, ...] = ()
+    hurried = False  # whole blocks of the past are being read: what only refines a figure may be left out
 
     @property
     def pending(self) -> bool:

@@ -24,6 +24,7 @@ _RANK = re.compile(rf"^\s{{0,12}}rank\s{{1,8}}(\d{{1,7}}): {_NUMBER}\s*$")
 _BOTH = re.compile(rf"^\s{{0,8}}([a-z][\w-]{{1,60}}?) ?\.{{0,64}}: \({_NUMBER}, {_NUMBER}\)\s*$")
 _ENGINE = re.compile(rf"\brank=(\d{{1,7}}) time \(ms\) \| ([a-z_]{{1,40}}): {_NUMBER}")
 MAX_LINES = 100_000  # of one block
+ALL_BLOCKS, EVERY = 64, 8  # of a long past, every block at first, then every eighth
 
 
 class RankTimers(Format):
@@ -37,6 +38,7 @@ class RankTimers(Format):
     def __init__(self) -> None:
         self._left = 0
         self._timer = ""
+        self._blocks = 0
 
     @property
     def pending(self) -> bool:
@@ -44,7 +46,9 @@ class RankTimers(Format):
 
     def feed(self, line: Line) -> Iterable[Item]:
         if "across ranks (ms)" in line.text:
-            self._left, self._timer = MAX_LINES, ""
+            self._blocks += 1
+            wanted = not self.hurried or self._blocks <= ALL_BLOCKS or self._blocks % EVERY == 0
+            self._left, self._timer = (MAX_LINES if wanted else 0), ""
             return
         if "time (ms) | forward_microstep" in line.text:
             engine = _ENGINE.search(line.text)

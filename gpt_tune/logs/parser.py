@@ -40,9 +40,7 @@ from gpt_tune.units import TERA
 
 MAX_MARKS = 4096
 MAX_RANKS = 65536
-LEAST_ROWS = (
-    16  # a shorter run of step lines is read one by one: where every rank prints, none is longer than one
-)
+LEAST_ROWS = 16  # a shorter run of step lines is read one by one: where every rank prints, none is longer
 SAME_TIME = 0.02  # relative: 9.12 s and 9118.0 ms are one step
 
 

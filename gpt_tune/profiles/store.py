@@ -143,6 +143,19 @@ def export(name: str, everything: bool = False) -> str:
     return toml.dump(_ordered(to_dict(profile, everything)))
 
 
+def from_text(text: str, name: str) -> Profile:
+    """A profile from the text of its file, as an editor left it. UserError for what is wrong in it."""
+    return from_dict(Profile, toml.parse(text, f"profile {name}"), f"profile {name}")
+
+
+def export_to(name: str, path: str) -> Path:
+    """Write one profile into a new file for a colleague. UserError for a file that is there already."""
+    target = path_of(path).absolute()
+    if target.exists():
+        raise UserError(f"{target} is there already.", "Name a new file.")
+    return write_private(target, export(name))
+
+
 def import_(path: str, name: str | None = None, overwrite: bool = False) -> Path:
     """Keep a colleague's file as a profile of the user's own, checked first."""
     check_given(path, "the file")

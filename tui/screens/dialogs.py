@@ -141,6 +141,10 @@ class Ask(Window["str | None"]):
             yield Lines(id="wrong")
         yield KeyBar()
 
+    def on_mount(self) -> None:
+        if self._text:  # what is offered may not do either
+            self.query_one("#wrong", Lines).say(self._check(self._text) or "", "bad")
+
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         self.query_one("#wrong", Lines).say(self._check(event.value) or "", "bad")

@@ -106,10 +106,6 @@ def save(name: str, source: str | None, overwrite: bool, changes: tuple[str, ...
 @set_option
 @json_option
 def edit(name: str, changes: tuple[str, ...], as_json: bool) -> int:
-    from gpt_tune import toml
-    from gpt_tune.profiles.build import from_dict
-    from gpt_tune.profiles.schema import Profile
-
     text = store.export(name, everything=not changes and not existing_file(store.own_path(name)))
     if not changes:
         edited = click.edit(text, extension=".toml")
@@ -118,7 +114,7 @@ def edit(name: str, changes: tuple[str, ...], as_json: bool) -> int:
             return 0
         text = edited
     try:
-        profile = from_dict(Profile, toml.parse(text, f"profile {name}"), f"profile {name}")
+        profile = store.from_text(text, name)
     except UserError as error:
         raise UserError(error.message, f"{error.hint} Nothing was saved{_kept(name, text)}.") from error
     return _saved(store.save(store.with_settings(profile, changes), Path(name).stem), name, as_json)

@@ -72,6 +72,21 @@ def test_a_sick_gpu_is_said_and_the_rest_goes_on(
     assert sample["memory"]
 
 
+@pytest.mark.parametrize(
+    ("script", "words"), [("#!/bin/sh\nexit 0\n", "may not see"), (None, "neither NVML nor nvidia-smi")]
+)
+def test_gpus_that_cannot_be_seen_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, words: str
+) -> None:
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(sampler, "DEVICES", f"{tmp_path}/nvidia[0-9]*")
+    monkeypatch.setattr(sampler, "NVML_NAMES", ())
+    environment = smi(tmp_path / "bin", script) if script else {"PATH": str(tmp_path / "empty")}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert words in str(sampler.Sampler(str(tmp_path), 1.0, None, 0.0).sample()["problem"])
+
+
 def test_kernel_records() -> None:
     found = sampler.XID.search(b"3,1,99,-;NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus.")
     assert found is not None

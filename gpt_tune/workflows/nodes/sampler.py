@@ -26,6 +26,7 @@ MIB = 1024 * 1024
 XID = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F:.]{1,20})\): (\d{1,4})")
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 SMI_FIELDS = "index,utilization.gpu,memory.used,memory.total,power.draw,temperature.gpu"
+DEVICES = "/dev/nvidia[0-9]*"
 NVML_NAMES = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 
 
@@ -229,10 +230,14 @@ class Sampler:
         self._ticks = cpu_times()
 
     def _gpu_source(self) -> Nvml | Smi | None:
+        there = glob.glob(DEVICES)  # noqa: PTH207
         for kind in (Nvml, Smi):
             with contextlib.suppress(OSError, AttributeError):
-                return kind()
-        if glob.glob("/dev/nvidia[0-9]*"):  # noqa: PTH207
+                source = kind()
+                if there and not source.gpus():
+                    self._problem = "The job's step may not see the GPUs of this node."
+                return source
+        if there:
             self._problem = "This node has NVIDIA GPUs, and neither NVML nor nvidia-smi works."
         return None
 

@@ -70,7 +70,7 @@ def role_style(role: str, base: Style, variables: Mapping[str, str], ansi: bool,
     ground = _colour(look.background, variables)
     if ground is None and base.bgcolor is not None:
         ground = Color.from_rich_color(base.bgcolor)
-    colour = _colour(look.colour, variables)
+    colour = _colour(look.colour, variables, ground)
     if colour is not None and look.share < 1.0 and ground is not None:
         colour = ground + colour.multiply_alpha(look.share)
     reverse = True if no_color and role in _REVERSED_WITHOUT_COLOUR else look.reverse
@@ -83,8 +83,13 @@ def role_style(role: str, base: Style, variables: Mapping[str, str], ansi: bool,
     )
 
 
-def _colour(name: str, variables: Mapping[str, str]) -> Color | None:
+def _colour(name: str, variables: Mapping[str, str], ground: Color | None = None) -> Color | None:
+    """A variable of the theme, or None where the widget's own colour is meant."""
     if not name:
         return None
-    colour = Color.parse(variables.get(name, name))
+    value = variables.get(name, name)
+    if value.startswith("auto"):  # `auto 87%`: black or white, whichever can be read on the background
+        share = value.removeprefix("auto").strip().removesuffix("%")
+        return ground + ground.get_contrast_text(float(share or 100) / 100) if ground is not None else None
+    colour = Color.parse(value)
     return colour if colour.a or colour.ansi is not None else None

@@ -11,11 +11,13 @@ from gpt_tune.recipes.base import JobSpec, Recipe, Rendered
 from gpt_tune.recipes.custom import CustomRecipe
 from gpt_tune.recipes.llama2 import Llama2FinetuneRecipe
 from gpt_tune.recipes.megatron_deepspeed import MegatronDeepSpeedRecipe
+from gpt_tune.recipes.megatron_lm import MegatronLmRecipe
 from gpt_tune.recipes.qlora import QloraRecipe
 from gpt_tune.recipes.smoke import SmokeRecipe
 
 _ALL: tuple[Recipe, ...] = (
     MegatronDeepSpeedRecipe(),
+    MegatronLmRecipe(),
     Llama2FinetuneRecipe(),
     QloraRecipe(),
     AcsRecipe(),

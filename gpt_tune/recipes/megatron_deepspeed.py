@@ -87,7 +87,7 @@ class MegatronDeepSpeedRecipe:
         look = preflight.look(spec, save_mib=preflight.checkpoint_mib(spec.model))
         job = rendering.render(
             f"{_FOLDER}/job.sbatch.j2",
-            **script.common_values(spec, _mounts(run), look),
+            **script.common_values(spec, mounts(run), look),
             **script_values(run),
             sbatch=script.sbatch_options(
                 spec, whole_nodes=whole_nodes(run), requeue=run.numbers.save_interval is not None
@@ -134,7 +134,7 @@ def resolve(spec: JobSpec, problems: list[str]) -> Run:
             "The plan interleaves pipeline stages or rings attention, which Megatron-DeepSpeed cannot.",
             "Plan again with trainer=megatron-deepspeed.",
         )
-    node = _node(spec)
+    node = node_of(spec)
     softmax, why = megatron_model.fused_softmax(layout, node.gpu if node else None)
     notes = [f"Fused softmax is off: {why}."] if layout.fusions.masked_softmax and not softmax else []
     return Run(
@@ -147,7 +147,8 @@ def resolve(spec: JobSpec, problems: list[str]) -> Run:
     )
 
 
-def _node(spec: JobSpec) -> Node | None:
+def node_of(spec: JobSpec) -> Node | None:
+    """The node type that the job runs on, if anything names it."""
     resources = spec.profile.resources
     for name in (resources.node, spec.site.node, resources.gpu):
         if name:
@@ -186,7 +187,7 @@ def whole_nodes(run: Run) -> bool:
     return spec.nodes > 1 or (run.node is not None and spec.gpus_per_node >= run.node.gpus_per_node)
 
 
-def _mounts(run: Run) -> list[str]:
+def mounts(run: Run) -> list[str]:
     """What the trainer reads and writes outside the run folder; of data, the folder that holds its two files."""
     training = run.spec.profile.training
     data = "" if run.numbers.synthetic else training.data.rpartition("/")[0]

@@ -18,7 +18,7 @@ _FILES = (
     ("ds_config.json", "DeepSpeed's configuration as planned; a job uses its own copy"),
     ("plan.json", "the plan"),
     ("make_data.py", "writes the synthetic tokens"),
-    ("repaired.py", "mends four defects of the public trainer, for the layouts that meet them"),
+    ("repaired.py", "mends defects of the public trainer, for the layouts that meet them"),
     ("checkpoints/", "checkpoints, unless they go elsewhere; a new start continues from the newest"),
 )
 
@@ -68,8 +68,14 @@ def _facts(spec: JobSpec, plan: Plan, numbers: RunNumbers) -> list[tuple[str, st
         ("expected memory per GPU", f"{memory.device_gib:.0f}{limit} GiB ({between})"),
         ("expected training time", f"{seconds_words(numbers.iterations * step.seconds)}, {hours:.1f} GPU-hours"),
         ("checkpoints", saving),
-        ("trainer", f"Megatron-DeepSpeed with DeepSpeed {plan.trainer.deepspeed or '(not stated)'}"),
+        ("trainer", _trainer(plan)),
     ]  # fmt: skip
+
+
+def _trainer(plan: Plan) -> str:
+    if plan.trainer.name == "megatron-lm":
+        return "Megatron-LM"
+    return f"Megatron-DeepSpeed with DeepSpeed {plan.trainer.deepspeed or '(not stated)'}"
 
 
 def _layout(plan: Plan) -> list[tuple[str, str]]:
@@ -80,8 +86,14 @@ def _layout(plan: Plan) -> list[tuple[str, str]]:
     return [
         ("tensor parallel", str(x.tensor_parallel)),
         ("pipeline stages", str(x.pipeline_parallel)),
+        *([("model chunks a stage", str(x.virtual_pipeline))] if x.virtual_pipeline > 1 else []),
         ("data parallel", str(x.data_parallel)),
-        *([("context parallel", f"{x.context_parallel} (Ulysses)")] if x.context_parallel > 1 else []),
+        *(
+            [("context parallel", f"{x.context_parallel} ({x.context_method})")]
+            if x.context_parallel > 1
+            else []
+        ),
+        *([("expert parallel", str(x.expert_parallel))] if x.expert_parallel > 1 else []),
         ("ZeRO stage", str(x.zero_stage)),
         (
             "batch",

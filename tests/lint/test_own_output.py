@@ -14,6 +14,7 @@ from gpt_tune.recipes.base import JobSpec
 from tests.recipes.plans import plan_for, training_job
 from tests.recipes.specs import job, put, with_environment
 from tests.recipes.test_llama2 import llama_job
+from tests.recipes.test_megatron_lm import lm_job
 from tests.recipes.test_qlora import qlora_job
 
 ENVIRONMENTS: dict[str, dict[str, Any]] = {
@@ -79,6 +80,10 @@ def custom(folder: Path) -> JobSpec:
     return job(folder, profile, scheduler="slurm", gpus=16, gpus_per_node=8, nodes=2, site=site(folder))
 
 
+def megatron_lm(folder: Path) -> JobSpec:
+    return lm_job(folder, "llama-3.1-8b", 16, ("context_parallel=2",), site=site(folder))
+
+
 def qlora(folder: Path) -> JobSpec:
     return qlora_job(folder, gpus=16, site=site(folder))
 
@@ -92,7 +97,7 @@ def llama(folder: Path) -> JobSpec:
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
-@pytest.mark.parametrize("make", [smoke, custom, qlora, llama])
+@pytest.mark.parametrize("make", [smoke, custom, qlora, llama, megatron_lm])
 def test_other_recipes(make: Any, environment: dict[str, Any], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     spec = make(folder)

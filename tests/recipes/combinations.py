@@ -30,7 +30,8 @@ from tests.recipes.test_llama2 import llama_job
 from tests.recipes.test_qlora import qlora_job
 
 SEED = 20261130
-PLANS = 48  # different layouts of pretraining
+PLANS = 48  # different layouts of pretraining with Megatron-DeepSpeed
+LM_PLANS = 24  # and with Megatron-LM
 
 ENVIRONMENTS = (
     Environment(),
@@ -68,6 +69,7 @@ CHOICES = (
     ("precision=fp16",), ("micro_batch_size=1",), ("micro_batch_size=4", "recompute=full"),
     ("fusions.bias_gelu=false", "fusions.bias_dropout=false"),
     ("recompute.granularity=full", "recompute.method=block", "recompute.layers=2"),
+    ("virtual_pipeline=2", "pipeline_parallel=4"),
 )  # fmt: skip
 TRAININGS = (
     Training(),
@@ -188,6 +190,7 @@ def cores(folder: Path) -> dict[str, list[Core]]:
     """Every recipe's jobs."""
     return {
         "megatron-deepspeed": list(pretraining("megatron-deepspeed", TRAINERS, PLANS)),
+        "megatron-lm": list(pretraining("megatron-lm", ("megatron-lm",), LM_PLANS)),
         "llama2-finetune": list(llama2(folder)),
         "qlora": list(qlora(folder)),
         "smoke": list(smoke(folder)),

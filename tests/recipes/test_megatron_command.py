@@ -20,15 +20,15 @@ from tests.recipes.specs import put
 OPTIONS = Path(__file__).parents[1] / "data" / "megatron_deepspeed_options.tsv"
 
 
-def known_options() -> dict[str, tuple[str, str, list[str]]]:
+def known_options(table: Path = OPTIONS) -> dict[str, tuple[str, str, list[str]]]:
     """The trainer's options: number of values, type, choices. Facts read off its own parser."""
-    rows = [line.rstrip("\n").split("\t") for line in OPTIONS.read_text().splitlines() if line[0] != "#"]
+    rows = [line.rstrip("\n").split("\t") for line in table.read_text().splitlines() if line[0] != "#"]
     return {name: (count, kind, choices.split(",") if choices else []) for name, count, kind, choices in rows}
 
 
-def parsed(arguments: list[str]) -> dict[str, list[str]]:
+def parsed(arguments: list[str], table: Path = OPTIONS) -> dict[str, list[str]]:
     """Options with their values, checked as the trainer's parser would."""
-    known, found = known_options(), {}
+    known, found = known_options(table), {}
     position = 0
     while position < len(arguments):
         name = arguments[position]

@@ -25,6 +25,9 @@ import settings as settings_of
 
 REFUSED, UNFIT = 2, 69  # 69: EX_UNAVAILABLE of sysexits.h
 _OPTIMIZERS = {"adamw": "adamw_torch", "adamw_8bit": "adamw_bnb_8bit", "paged_adamw_8bit": "paged_adamw_8bit"}
+# bitsandbytes' optimizers stop in their CUDA code (ops.cu) on the flat parts that DeepSpeed hands them. Adapters are
+# small and DeepSpeed splits the state over the ranks, so 32-bit AdamW costs little.
+UNDER_DEEPSPEED = "adamw"
 _SCHEDULES = {"constant": "constant_with_warmup", "linear": "linear", "cosine": "cosine"}
 
 
@@ -156,6 +159,17 @@ def steps_of(settings, rows, ranks):
     return total, math.ceil(total * settings["warmup_share"])
 
 
+def optimizer_of(settings, device, place):
+    """The optimizer as the Trainer knows it."""
+    wanted = settings["optimizer"]
+    if device == "cpu":
+        wanted = "adamw"
+    elif settings["strategy"] != "ddp" and UNDER_DEEPSPEED and wanted != UNDER_DEEPSPEED:
+        place.say(f"optimizer {UNDER_DEEPSPEED} instead of {wanted}, which stops under DeepSpeed")
+        wanted = UNDER_DEEPSPEED
+    return _OPTIMIZERS[wanted]
+
+
 def arguments_of(settings, options, device, bf16, total, warmup, evaluated, place):
     """TrainingArguments; a name that this version of transformers lacks is left out or has another."""
     import modelling
@@ -174,7 +188,7 @@ def arguments_of(settings, options, device, bf16, total, warmup, evaluated, plac
         "warmup_steps": warmup,
         "weight_decay": settings["weight_decay"],
         "max_grad_norm": settings["gradient_clipping"],
-        "optim": "adamw_torch" if device == "cpu" else _OPTIMIZERS[settings["optimizer"]],
+        "optim": optimizer_of(settings, device, place),
         "bf16": bf16 and device == "cuda",
         "fp16": not bf16 and device == "cuda",
         "use_cpu": device == "cpu",

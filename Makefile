@@ -32,16 +32,10 @@ test-full: .venv/.dev ## the tests that take longer, too
 	@sh scripts/install-test-tools.sh full
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(ARGS) || $(AGAIN)
 
-# What every version of Slurm must pass. Versions beside this machine's own need root and debootstrap; tests
-# that put a program in front of sbatch (test_once) cannot see through the chroot around theirs.
-MATRIX := tests/schedulers tests/jobs tests/chain tests/sweep tests/queue
-test-slurm-matrix: .venv/.dev ## the Slurm tests on Debian's three versions (22.05, 24.11, 26.05)
-	@sh scripts/install-test-tools.sh
-	@$(PY) -m pytest -m "slurm and not slow" $(MATRIX) $(ARGS)
-	@for version in 24.11 26.05; do \
-	  echo "== Slurm $$version"; \
-	  $(PY) -m tests.cluster.other run $$version -- $(PY) -m pytest -p no:cacheprovider -m "slurm and not slow" --ignore=tests/jobs/test_once.py $(MATRIX) $(ARGS) || exit 1; \
-	done
+# What every version of Slurm must pass. Versions beside this machine's own need root and debootstrap.
+test-slurm-matrix: .venv/.dev ## the Slurm tests on Debian's three versions (VERSIONS="22.05 24.11 26.05")
+	@sh scripts/install-test-tools.sh full
+	@$(PY) -m tests.cluster.matrix $(VERSIONS) -- $(ARGS)
 
 lint: .venv/.dev ## ruff, the import contract, shell syntax
 	@$(PY) -m ruff format --check .

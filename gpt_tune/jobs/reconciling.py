@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import socket
 from collections.abc import Sequence
 
@@ -106,3 +107,13 @@ def from_jobs(record: RunRecord, jobs: Sequence[JobStatus]) -> str | None:
         if record.token in job.comment or (job.work_dir and job.work_dir == record.run_dir):
             return job.job_id
     return None
+
+
+def is_job_of(record: RunRecord, status: JobStatus) -> bool:
+    """Whether a job with the run's job id is the run's job: a controller that lost its state gives ids again."""
+    words = status.comment.split()
+    if any(record.token.startswith(word) for word in words if word.startswith("gpt-tune-")):
+        return True  # a task of an array has its number behind the token
+    if not status.work_dir:
+        return record.token in words or not any(word.startswith("gpt-tune-") for word in words)
+    return record.token in words or status.work_dir in (record.run_dir, posixpath.dirname(record.run_dir))

@@ -86,11 +86,16 @@ def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -
         statuses = {j.job_id: j for j in jobs}
     else:
         statuses = scheduler.statuses([r.job_id for r in with_job if r.job_id])
-    vanished = [r for r in with_job if r.job_id not in statuses]
+    own = {
+        r.run_id: status
+        for r in with_job
+        if (status := statuses.get(r.job_id or "")) is not None and reconciling.is_job_of(r, status)
+    }
+    vanished = [r for r in with_job if r.run_id not in own]
     with ledger.batch():
         for record in with_job:
-            if record.job_id in statuses:
-                states.store(record, statuses[record.job_id], ledger)
+            if record.run_id in own:
+                states.store(record, own[record.run_id], ledger)
     if vanished:
         _settle(vanished, scheduler, ledger)
 
@@ -106,7 +111,7 @@ def _settle(records: list[RunRecord], scheduler: Scheduler, ledger: Ledger) -> N
         history, out = {}, True  # the run folder may know
     for record in records:
         status = history.get(record.job_id or "")
-        if status is not None and status.state in ENDED:
+        if status is not None and status.state in ENDED and reconciling.is_job_of(record, status):
             states.store(record, status, ledger)
             continue
         own = _own_record(record, scheduler)

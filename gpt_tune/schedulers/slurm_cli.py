@@ -150,6 +150,11 @@ class SlurmCli:
                 f"sbatch gave no answer within {_SUBMIT_SECONDS:g} s.",
                 "The job may exist: do not submit again before `gpt-tune jobs` has found out.",
             ) from error
+        if _was_cut_off(done):
+            raise SubmitUnknown(
+                f"sbatch ended before it said what became of the job (exit code {done.returncode}).",
+                "The job may exist: do not submit again before `gpt-tune jobs` has found out.",
+            )
         if done.returncode != 0:
             raise refusals.refused(done.words)
         for line in reversed(done.text.splitlines()):
@@ -265,6 +270,12 @@ def _sbatch(request: SubmitRequest, files: Files) -> list[str]:
         "sbatch", "--parsable", f"--comment={comment_of(request, files)}", f"--chdir={request.run_dir}",
         *request.extra_arguments, request.script,
     ]  # fmt: skip
+
+
+def _was_cut_off(done: Completed) -> bool:
+    """Whether sbatch was killed (by a signal, also as a shell tells it), or failed without a word."""
+    killed = done.returncode < 0 or 128 < done.returncode <= 128 + 64
+    return done.returncode != 0 and (killed or not done.words)
 
 
 def comment_of(request: SubmitRequest, files: Files) -> str:

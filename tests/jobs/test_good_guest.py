@@ -52,7 +52,15 @@ def requests(slurm: SlurmCluster) -> int:
 def waiting(slurm: SlurmCluster, ledger: Ledger, folder: Path, number: int) -> list[RunRecord]:
     """That many runs whose jobs wait, held; they are tasks of one array, which is how 500 come quickly."""
     array = slurm.run(
-        "sbatch", "--parsable", "--hold", f"--array=1-{number}", "-o", "/dev/null", "--wrap", "true"
+        "sbatch",
+        "--parsable",
+        "--hold",
+        "--comment=gpt-tune-7",
+        f"--array=1-{number}",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "true",
     )
     found = []
     with ledger.batch():
@@ -60,7 +68,7 @@ def waiting(slurm: SlurmCluster, ledger: Ledger, folder: Path, number: int) -> l
             run_dir = folder / f"run-{task}"
             run_dir.mkdir(parents=True)
             record = replace(
-                PLAIN, run_id=f"r{task:04d}", token=f"t{task}", phase="submitted", state="PENDING",
+                PLAIN, run_id=f"r{task:04d}", token=f"gpt-tune-7-{task}", phase="submitted", state="PENDING",
                 run_dir=str(run_dir),
             )  # fmt: skip
             ledger.add(record)
@@ -175,8 +183,8 @@ def test_after_something_the_user_did(slurm: SlurmCluster, tmp_path: Path, simul
     for _ in range(25):
         simulated.now += 1.0
         asking()
-    assert requests(slurm) - done <= 2 * polling.QUICK_POLLS
-    assert pacer.calls_last_minute >= polling.QUICK_POLLS
+    assert 0 < requests(slurm) - done <= 2 * polling.QUICK_POLLS
+    assert pacer.calls_last_minute  # none is due once the released job has ended
 
 
 @pytest.mark.slurm

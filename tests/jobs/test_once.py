@@ -7,27 +7,30 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gpt_tune import clusters, jobs
 from gpt_tune.errors import UserError
-from gpt_tune.jobs import reconciling
+from gpt_tune.jobs import reconciling, refreshing
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.recipes.base import JobSpec
 from gpt_tune.schedulers.base import SubmitUnknown
 from gpt_tune.schedulers.local import Local
-from tests.cluster import SlurmCluster, wait_until
+from tests.cluster import SlurmCluster, processes, wait_until
 from tests.jobs.helpers import prepared, rendered
 
 pytestmark = pytest.mark.slurm
 # Children of a server without threads: forking this process, which may have some, is not safe.
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([__name__])
-_HELD = {"testbed": ("--hold",), "local": ()}
+_HELD = {"testbed": ("--hold",), "faraway": ("--hold",), "local": ()}
 
 
 @pytest.fixture(autouse=True)
@@ -87,9 +90,11 @@ def settled(slurm: SlurmCluster, spec: JobSpec) -> RunRecord | None:
 
     def decided() -> bool:
         jobs.refresh(ledger)
-        return all(r.job_id or r.phase in ("ended", "lost") for r in ledger.runs() if r.run_id == spec.run_id)
+        runs = [r for r in ledger.runs() if r.run_id == spec.run_id]
+        return all(r.job_id or r.phase in ("ended", "lost") for r in runs)
 
     wait_until(decided, 40, "a decision about the run")
+    jobs.refresh(ledger)
     return next((r for r in ledger.runs() if r.run_id == spec.run_id), None)
 
 
@@ -101,6 +106,8 @@ def check(slurm: SlurmCluster, spec: JobSpec) -> RunRecord | None:
     if record is None or record.job_id is None:
         assert found == []
         assert record is None or record.state in ("FAILED", "UNKNOWN")
+    elif not found:  # Slurm itself lost a job it had taken: killed, its controller had not saved it yet
+        assert (record.state, record.reason) == ("UNKNOWN", refreshing.FORGOTTEN)
     else:
         assert found == [record.job_id]
     return record
@@ -116,6 +123,8 @@ NO_ANSWER = (
 NEVER_SENT = (
     'echo "sbatch: error: Batch job submission failed: Zero Bytes were transmitted or received" >&2; exit 1'
 )
+SBATCH_KILLED = 'REAL "$@" >/dev/null; kill -9 $$'
+SBATCH_SILENT = 'REAL "$@" >/dev/null; exit 1'
 NO_NUMBER = 'REAL "$@" >/dev/null; echo Thank you.'
 
 
@@ -143,7 +152,10 @@ def test_killed_around_sbatch(
         assert "submitted again" in jobs.reason_text(record)
 
 
-@pytest.mark.parametrize(("script", "exists"), [(NO_ANSWER, True), (NO_NUMBER, True), (NEVER_SENT, False)])
+@pytest.mark.parametrize(
+    ("script", "exists"),
+    [(NO_ANSWER, True), (NO_NUMBER, True), (SBATCH_KILLED, True), (SBATCH_SILENT, True), (NEVER_SENT, False)],
+)
 def test_an_answer_that_got_lost(
     slurm: SlurmCluster,
     home: Path,
@@ -256,30 +268,97 @@ def test_twenty_random_moments_of_a_local_submission(home: Path, tmp_path: Path)
             assert known[0].state == "COMPLETED"
 
 
-def random_kills(
-    slurm: SlurmCluster, folder: Path, number: int, seed: int, during: Callable[[int], None]
-) -> None:
-    """Kill at `number` random moments of a submission."""
-    moment = moments(prepared(clusters.connect(), folder), "testbed", seed)
-    for i in range(number):
-        during(i)
-        spec = prepared(clusters.connect(), folder)
-        status = killed_while_submitting(spec, moment())
-        assert status in (signal.SIGALRM, 0), f"seed {seed}, kill {i}: status {status}"
-        check(slurm, spec)
+# What the controller does while gpt-tune is killed at a random moment of a submission.
+CONDITIONS = ("up", "down", "slow", "dying")
+# The controller takes the job and dies before it answers.
+DYING = 'REAL "$@" >/dev/null; kill -KILL PID_OF_CONTROLLER; sleep 0.2; exit 1'
 
 
-def test_twenty_random_moments(slurm: SlurmCluster, tmp_path: Path) -> None:
-    random_kills(slurm, tmp_path / "runs", 20, random.randrange(10**6), lambda _: None)
-
-
-@pytest.mark.slow
-def test_two_hundred_random_moments(slurm: SlurmCluster, tmp_path: Path) -> None:
-    """Every fifth with a controller that restarts just before."""
-
-    def restart(i: int) -> None:
-        if i % 5 == 0:
+@contextmanager
+def disturbed(slurm: SlurmCluster, condition: str, after: float) -> Iterator[None]:
+    """A controller that goes away (killed without saving its state) or freezes after some seconds, and comes back."""
+    pid = slurm.controller_pid
+    assert pid is not None
+    number = {"down": signal.SIGKILL, "slow": signal.SIGSTOP}.get(condition)
+    timer = threading.Timer(after, os.kill, (pid, number))
+    if number is not None:  # else the one in front of sbatch does it, or nobody
+        timer.start()
+    try:
+        yield
+    finally:
+        if number is not None:
+            timer.cancel()
+            timer.join()
+        if condition == "slow":
+            os.kill(pid, signal.SIGCONT)
+        elif not processes.is_alive(pid):
             slurm.stop_controller()
             slurm.start_controller()
 
-    random_kills(slurm, tmp_path / "runs", 200, random.randrange(10**6), restart)
+
+def random_kills(
+    slurm: SlurmCluster, folder: Path, number: int, condition: str, cluster: str = "testbed"
+) -> dict[str, int]:
+    """Kill at `number` random moments of a submission; how the runs were found afterwards."""
+    seed = random.randrange(10**6)
+    chance = random.Random(seed)
+    moment = moments(prepared(clusters.connect(cluster), folder), cluster, seed)
+    found: Counter[str] = Counter()
+    for i in range(number):
+        spec = prepared(clusters.connect(cluster), folder)
+        kill_after = moment()
+        with disturbed(slurm, condition, chance.uniform(0.0, kill_after)):
+            status = killed_while_submitting(spec, kill_after, cluster)
+        # An error of gpt-tune's own (the controller was away before anything was sent) ends the process with 1.
+        assert status in (signal.SIGALRM, 0, -1), f"seed {seed}, {condition}, kill {i}: status {status}"
+        try:
+            record = check(slurm, spec)
+        except (AssertionError, RuntimeError) as error:
+            raise AssertionError(f"seed {seed}, {condition}, kill {i}: {error}") from error
+        found[record.phase if record else "unheard"] += 1
+    return found
+
+
+def killed_under(
+    slurm: SlurmCluster,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    condition: str,
+    number: int,
+) -> None:
+    """The promise, with the controller in one condition; a dying one needs a new sbatch for each submission."""
+    if condition != "dying":
+        random_kills(slurm, tmp_path / "runs", number, condition)
+        return
+    for _ in range(number):
+        with monkeypatch.context() as patch:
+            sbatch_instead(slurm, home, patch, DYING)
+            random_kills_dying(slurm, tmp_path / "runs")
+
+
+def random_kills_dying(slurm: SlurmCluster, folder: Path) -> None:
+    """One submission whose controller dies between taking the job and saying so; gpt-tune is killed at random, too."""
+    seed = random.randrange(10**6)
+    spec = prepared(clusters.connect(), folder)
+    with disturbed(slurm, "dying", 0.0):
+        status = killed_while_submitting(spec, random.Random(seed).uniform(0.05, 1.5))
+        wait_until(lambda: not clusters.connect().still_submitting(spec.run_dir), 90, "sbatch's end")
+    assert status in (signal.SIGALRM, 0, -1), f"seed {seed}: status {status}"
+    check(slurm, spec)
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_twenty_random_moments(
+    slurm: SlurmCluster, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str
+) -> None:
+    """Five with the controller in each condition."""
+    killed_under(slurm, home, tmp_path, monkeypatch, condition, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_two_hundred_random_moments(
+    slurm: SlurmCluster, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str
+) -> None:
+    killed_under(slurm, home, tmp_path, monkeypatch, condition, 50)

@@ -94,6 +94,8 @@ def test_a_lost_submission_is_found_in_accounting(
     token = f"gpt-tune-{secrets.token_hex(4)}"
     job_id = submit(tmp_path, body="exit 4", token=token)
     history_of(job_id)
+    # sacct leaves out what is of this very second; gpt-tune itself waits longer before it judges.
+    wait_until(lambda: job_id in SlurmCli().history([], SINCE), 20, "the job in the list of all")
     (folder,) = tmp_path.glob("job-*")
     ledger = Ledger.open()
     ledger.add(
@@ -120,8 +122,19 @@ def test_accounting_is_out_and_comes_back(cluster_with_accounting: SlurmCluster,
     ledger = Ledger.open()
     job_id = submit(tmp_path, body="exit 5")
     history_of(job_id)
-    ledger.add(replace(GONE, run_id="r1", token="t1", cluster="accounted", phase="submitted", state="RUNNING",
-                       created_at=clock.now()))  # fmt: skip
+    (folder,) = tmp_path.glob("job-*")
+    ledger.add(
+        replace(
+            GONE,
+            run_id="r1",
+            token="t1",
+            cluster="accounted",
+            run_dir=str(folder),
+            phase="submitted",
+            state="RUNNING",
+            created_at=clock.now(),
+        )  # fmt: skip
+    )
     ledger.put_job(JobRecord("r1", job_id, 0, "RUNNING"))
     pid = processes.read_pid(slurm.folder / "slurmdbd.pid")
     assert pid is not None

@@ -71,10 +71,10 @@ def test_why_it_waits(
         option = option.replace(":1", f":{first}")
     try:
         record = submitted(clusters.connect(), ledger, tmp_path, "true", option)
-    except SchedulerError as refused:  # newer versions take no job that can never start
-        assert reason in ("PartitionNodeLimit", "PartitionConfig")
-        assert "clusters" in refused.hint
-        return
+    except SchedulerError as error:
+        if reason in ("PartitionNodeLimit", "PartitionConfig") and "gpt-tune clusters" in error.hint:
+            return  # newer versions take no job that can never start
+        raise
     waiting = refreshed_until(ledger, record.run_id, lambda r: r.reason.startswith(reason))
     assert waiting.state == "PENDING"
     assert words in jobs.reason_text(waiting)

@@ -133,7 +133,7 @@ def test_accounting_is_out_and_comes_back(cluster_with_accounting: SlurmCluster,
             phase="submitted",
             state="RUNNING",
             created_at=clock.now(),
-        )  # fmt: skip
+        )
     )
     ledger.put_job(JobRecord("r1", job_id, 0, "RUNNING"))
     pid = processes.read_pid(slurm.folder / "slurmdbd.pid")

@@ -239,3 +239,77 @@ def test_the_asker_for_a_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(asker(), Lines)
+
+
+# -- the review -------------------------------------------------------------------------------------
+
+
+def test_planning_only_ends_with_the_files_in_a_folder(tmp_path: Path) -> None:
+    draft = choices.start(cluster=choices.PLAN_ONLY, available=())
+    for key, text in (("resources.gpu", "p6-b200"), ("model.id", "gpt-1.3b"), ("trainer.path", "/opt/mds")):
+        draft = choices.put(draft, key, text)
+    user = Script(["", "out", "write", "out", "other", "quit"])
+    assert review.review(draft, user.lines, False)[1] == 0
+    assert "Submit" not in user.text
+    assert "is not empty" in user.text
+    script = (tmp_path / "work" / "out" / "job.sbatch").read_text()
+    assert f"--chdir={tmp_path}/work/out\n" in script
+    assert (tmp_path / "work" / "other" / "job.sbatch").exists()
+    assert Ledger.open().runs() == []
+
+
+def test_an_edited_file_is_what_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = launched(monkeypatch)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "sed -i '$a true # mine'")
+    draft = choices.load_cluster(choices.start(cluster="local", available=("local",)), "local")
+    user = Script(["edit", "", "edit", "", "files", "", "check", "submit"])
+    assert review.review(draft, user.lines, False)[1] == 0
+    ready = launch.preview(kept[0])
+    script = next(f.content for f in ready.rendered.files if f.path == ready.rendered.script).decode()
+    assert script.endswith("true # mine\ntrue # mine\n"), "the second edit goes on from the first"
+    assert "job.sbatch (edited by you)" in user.text
+    assert "lint: nothing found" in user.text
+    monkeypatch.setenv("EDITOR", "no-such-editor")
+    user = Script(["edit", "", "quit"])
+    review.review(draft, user.lines, False)
+    assert "no such program" in user.text
+
+
+def test_settings_are_told_with_their_origin() -> None:
+    draft = choices.load_cluster(choices.start(cluster="local", available=("local",)), "local")
+    user = Script(["settings", "back"])
+    assert review.review(choices.put(draft, "smoke.seconds", "33"), user.lines, False)[1] is None
+    assert "smoke.seconds: 33 (you)" in user.text
+
+
+def test_a_bad_profile_name_is_asked_again_and_replacing_is_a_question() -> None:
+    draft = choices.load_cluster(choices.start(cluster="local", available=("local",)), "local")
+    user = Script(["save", "../x", "a b", "mine", "save", "mine", "n", "quit"])
+    assert review.review(draft, user.lines, False)[1] == 0
+    assert user.text.count("is no good profile name") == 2
+    assert "Replace it?" in user.text
+
+
+@pytest.mark.parametrize(("typed", "kept"), [("", "mine"), ("other", "other"), ("-", "")])
+def test_what_is_typed_never_hangs_on_to_the_default(
+    monkeypatch: pytest.MonkeyPatch, typed: str, kept: str
+) -> None:
+    import questionary
+
+    from tui.plain.ask_questionary import Questionary
+
+    offered: list[str] = []
+
+    class Question:
+        def unsafe_ask(self) -> str:
+            return typed
+
+    def text(title: str, default: str = "", **more: Any) -> Question:
+        offered.append(default)
+        assert more["validate"](typed) is True
+        return Question()
+
+    monkeypatch.setattr(questionary, "text", text)
+    assert Questionary().text("Name", "mine", "help", lambda _: None) == kept
+    assert offered == [""]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 Check = Callable[[str], str | None]
-BACK = "<"
+EMPTY = "-"  # the answer that empties a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,9 @@ class Lines:
         self.say(help_line)
         shown = f" [{default}]" if default else ""
         while True:
-            answer = self._read(f"{title}{shown} (- empties it): ").strip()
-            answer = default if answer == "" else "" if answer == "-" else answer
+            empties = f" ({EMPTY} empties it)" if default else ""
+            answer = self._read(f"{title}{shown}{empties}: ").strip()
+            answer = default if answer == "" else "" if answer == EMPTY else answer
             wrong = check(answer)
             if wrong is None:
                 return answer

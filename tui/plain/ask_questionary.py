@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import questionary
 
-from tui.plain.ask import Check, Item
+from tui.plain.ask import EMPTY, Check, Item
 
 
 class Questionary:
@@ -21,24 +21,25 @@ class Questionary:
         return str(questionary.select(title, choices=choices, default=chosen).unsafe_ask())
 
     def text(self, title: str, default: str, help_line: str, check: Check, known: Sequence[str] = ()) -> str:
+        """The default is said, not typed in: what is typed then never hangs on to it. `-` empties."""
+
+        def meant(answer: str) -> str:
+            answer = answer.strip()
+            return default if not answer else "" if answer == EMPTY else answer
+
         def validate(answer: str) -> bool | str:
-            wrong = check(answer.strip())
+            wrong = check(meant(answer))
             return True if wrong is None else wrong
 
+        keeps = f" Enter keeps {default}; {EMPTY} empties it." if default else ""
         if known:
+            print(f"({help_line}{keeps})")
             question = questionary.autocomplete(
-                title,
-                choices=list(known),
-                default=default,
-                validate=validate,
-                match_middle=True,
-                meta_information={},
+                title, choices=list(known), validate=validate, match_middle=True, meta_information={}
             )
         else:
-            question = questionary.text(
-                title, default=default, instruction=f"({help_line})", validate=validate
-            )
-        return str(question.unsafe_ask()).strip()
+            question = questionary.text(title, instruction=f"({help_line}{keeps})", validate=validate)
+        return meant(str(question.unsafe_ask()))
 
     def yes(self, title: str, default: bool) -> bool:
         return bool(questionary.confirm(title, default=default).unsafe_ask())

@@ -32,7 +32,7 @@ def run_plain(profile: str | None, dry_run: bool, ask: Asker | None = None) -> i
             position += 1
             continue
         if page.id == "review":
-            outcome = review(draft, ask, dry_run)
+            draft, outcome = review(draft, ask, dry_run)
             if outcome is not None:
                 return outcome
             position = _previous(pages, position)
@@ -45,10 +45,7 @@ def first_draft(profile: str | None) -> Draft:
     """A draft from a profile of that name, or from the defaults."""
     if profile is None:
         return choices.start()
-    from gpt_tune.profiles import store
-
-    layered = store.load_layered(profile)
-    return choices.start(layered.profile, base=profile, origins=layered.origins)
+    return choices.from_profile(profile)
 
 
 def _looked_at(draft: Draft, ask: Asker) -> Draft:

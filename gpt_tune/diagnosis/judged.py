@@ -41,11 +41,15 @@ def as_dismissed(finding: Finding, judgement: Judgement) -> Finding:
 def _corrected(candidate: Candidate, to: str, why: str) -> Candidate:
     """The same place in the log, with another cause. What the old signature's groups said does not carry over."""
     signature, old = by_id(to), candidate.finding
+    said = fill_in(signature.text, {})
+    because = f": {why}" if why else ""
+    word = f"(You corrected this from {old.id}{because}.)"
     finding = replace(
         old,
         id=signature.id,
         severity=signature.severity,
-        text=f"{fill_in(signature.text, {})} (You corrected this from {old.id}{': ' if why else ''}{why}.)",
+        # A sentence made of figures from the log says nothing without them.
+        text=word if "?" in said else f"{said} {word}",
         fix=fill_in(signature.fix, {}),
         changes=dict(signature.changes),
         action=signature.action,

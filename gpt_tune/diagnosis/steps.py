@@ -21,6 +21,9 @@ GRADIENT_RATIO = 100.0
 RECOVERED_WITHIN = 1.25  # of the level before
 COLLAPSED_SCALE = 1.0
 REPEATS = 2
+CLIMB_WINDOW = 8  # steps of which a median is taken
+CLIMB_RATIO = 1.5  # times the best level
+CLIMB_LEVEL = 0.5  # smaller losses are of fine-tuning and reinforcement, and wander
 REAL_LOSS = 0.1  # smaller losses round to 0, and some objectives start there
 
 
@@ -52,7 +55,7 @@ class _Steps:
 def judge(table: StepTable, overflows: Sequence[tuple[float, float]] = ()) -> list[Trouble]:
     """What the newest segment's steps (and DeepSpeed's overflow lines) show."""
     steps = _read(table)
-    found = [_nan(steps), _zero_loss(steps), _scale(steps, overflows), _spike(steps)]
+    found = [_nan(steps), _zero_loss(steps), _scale(steps, overflows), _spike(steps) or _climb(steps)]
     return [trouble for trouble in found if trouble is not None]
 
 
@@ -136,6 +139,30 @@ def _spike(steps: _Steps) -> Trouble | None:
     return None
 
 
+def _climb(steps: _Steps) -> Trouble | None:
+    """The loss rises slowly, without a jump, to far above its best and goes on rising."""
+    known = np.isfinite(steps.loss)
+    losses, iterations = steps.loss[known], steps.iteration[known]
+    if len(losses) < HISTORY + 2 * CLIMB_WINDOW:
+        return None
+    smooth = np.median(sliding_window_view(losses, CLIMB_WINDOW), axis=1)
+    best = int(np.argmin(smooth[: -2 * CLIMB_WINDOW]))
+    level, before, now = float(smooth[best]), float(smooth[-1 - CLIMB_WINDOW]), float(smooth[-1])
+    high = losses[-2 * CLIMB_WINDOW :].min() > (1.0 + CLIMB_RATIO) / 2 * level
+    if level < CLIMB_LEVEL or now < CLIMB_RATIO * level or now < before or not high:
+        return None
+    groups = {
+        "figure": "loss",
+        "good": f"{level:.4g}",
+        "peak": f"{now:.4g}",
+        "iteration": f"{iterations[best]:.0f}",
+        "outcome": " and still rises",
+        "how": "climbed bit by bit",
+        "when": "since",
+    }
+    return Trouble("F18", groups)
+
+
 def _spike_at(figure: str, values: Floats, iterations: Floats, first: int) -> Trouble:
     level = float(np.median(values[max(0, first - HISTORY) : first]))
     recovered = bool(values[-1] <= RECOVERED_WITHIN * level)
@@ -145,6 +172,8 @@ def _spike_at(figure: str, values: Floats, iterations: Floats, first: int) -> Tr
         "peak": f"{values[first:].max():.4g}",
         "iteration": f"{iterations[first]:.0f}",
         "outcome": " and came down again" if recovered else " and has not come down",
+        "how": "jumped",
+        "when": "at",
     }
     return Trouble("F18", groups, over=recovered)
 

@@ -69,3 +69,11 @@ def test_an_unknown_correction_is_refused(tmp_path: Path) -> None:
 
 def test_judging_what_is_not_there_changes_nothing(tmp_path: Path) -> None:
     assert judged(tmp_path, [OOM], "UNKNOWN", Judgement("F72")) == judged(tmp_path, [OOM])
+
+
+def test_a_correction_never_shows_blanks(tmp_path: Path) -> None:
+    got = judged(tmp_path, [OOM], "UNKNOWN", Judgement("F1", "", "F18"))
+    (finding,) = [f for f in got.findings if f.id == "F18"]
+    assert finding.text == "(You corrected this from F1.)"
+    assert "?" not in finding.text
+    assert finding.fix

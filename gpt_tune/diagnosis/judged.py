@@ -34,8 +34,8 @@ def split(findings: Sequence[Finding], judgements: Judgements) -> tuple[list[Fin
 
 
 def as_dismissed(finding: Finding, judgement: Judgement) -> Finding:
-    """It is shown still, as what the user called it."""
-    return replace(finding, dismissed=judgement.why, echo_of=None)
+    """It is shown still, as what the user called it: nothing that alarms, or that anything is done about."""
+    return replace(finding, severity="info", dismissed=judgement.why, echo_of=None, changes={}, action=None)
 
 
 def _corrected(candidate: Candidate, to: str, why: str) -> Candidate:

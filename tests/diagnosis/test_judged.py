@@ -30,6 +30,7 @@ def test_a_dismissed_finding_is_shown_and_alarms_nobody(tmp_path: Path) -> None:
     assert not got.alarming
     (finding,) = [f for f in got.findings if f.id == "F1"]
     assert finding.dismissed == "a test of ours"
+    assert (finding.severity, finding.action) == ("info", None)  # whoever looks for errors finds none
     assert diagnose_json(got)["findings"][0]["dismissed"] == "a test of ours"
 
 

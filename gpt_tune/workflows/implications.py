@@ -110,7 +110,7 @@ def _cost_parts(draft: Draft, plan: Plan, request: PlanRequest | None) -> list[t
     ]
     if request is not None and step.seconds > 0:
         day = request.global_batch_size * request.seq_length * 86_400 / step.seconds
-        parts.append(("sure", short_words(request.node, request.cluster)))
+        parts.append(("sure", short_words(request)))
         parts.append(("pace", f"{count_words(day)} tokens a day"))
     speed = f"{step.model_tflops:.0f} model TFLOPS per GPU"
     return [*parts, ("speed", speed + (f", MFU {percent_words(step.mfu)}" if step.mfu else ""))]

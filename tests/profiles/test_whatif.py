@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from gpt_tune import planner
+from gpt_tune import calibration, planner
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.workflows import choices, forecast, launch, sure, whatif
 from gpt_tune.workflows.draft import Draft
@@ -140,8 +143,22 @@ def test_no_forecast_without_a_planner_or_a_gpu() -> None:
     assert forecast.forecast(choices.start(cluster=choices.PLAN_ONLY, available=())) is None
 
 
-@pytest.mark.parametrize(("node", "words"), [("dgx-h200", "off on those"), ("g6", "no measured run")])
-def test_how_sure_is_said_with_its_measurements(node: str, words: str) -> None:
-    from gpt_tune.hardware import catalogue
+@pytest.mark.parametrize(
+    ("node", "whole", "short"),
+    [
+        ("dgx-h200", "off on", "runs on h200 elsewhere"),
+        ("g6", "not held against measured runs", "nothing measured"),
+    ],
+)
+def test_how_sure_is_said_with_its_measurements(node: str, whole: str, short: str) -> None:
+    request = choices.plan_request(draft_for("gpt-1.3b", 8, node))
+    assert whole in sure.sure_words(request)
+    assert short in sure.short_words(request)
 
-    assert words in sure.sure_words(catalogue.node_for(node))
+
+def test_a_calibration_of_the_cluster_itself_says_so(home: Path) -> None:
+    request = replace(choices.plan_request(draft_for("gpt-1.3b", 8, "dgx-h200")), cluster="dev")
+    known = calibration.load(request.node, "dev")
+    calibration.save(replace(known, name="dev", time_error=0.04, time_rows=12), "dev")
+    assert "calibrated here" in sure.short_words(request)
+    assert "on this cluster" in sure.sure_words(request)

@@ -113,7 +113,7 @@ class PlanStep(WhatIf, StepPage):
             return (
                 request,
                 engine.planner.search(request),
-                engine.sure.sure_words(request.node, request.cluster),
+                engine.sure.sure_words(request),
             )
 
         self.run_task("search", search, self._searched)

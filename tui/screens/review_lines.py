@@ -19,7 +19,7 @@ SETTINGS = "settings"  # the second tab: not a file, but where each value comes 
 
 def cost_lines(ready: Launch, plan_only: bool, starts: str) -> list[Line]:
     """What runs where, what it costs, and when it could start."""
-    spec, prediction = ready.spec, ready.rendered.prediction
+    spec = ready.spec
     tasks = spec.nodes * spec.tasks_per_node
     what = plural(spec.gpus, "GPU") if spec.gpus else plural(tasks, "process", "processes")
     kind = spec.profile.resources.node or spec.profile.resources.gpu
@@ -28,7 +28,7 @@ def cost_lines(ready: Launch, plan_only: bool, starts: str) -> list[Line]:
     first: Line = [
         (f"{spec.profile.recipe} {where}", "strong"),
         (f"  {size}", ""),
-        (f", {count_words(prediction.total_steps)} steps" if prediction.total_steps else "", ""),
+        (_steps_words(ready), ""),
         ("  costs ", ""),
         (_cost_words(ready), "accent"),
     ]
@@ -39,6 +39,17 @@ def cost_lines(ready: Launch, plan_only: bool, starts: str) -> list[Line]:
     ]
     place = "nothing is written until you say where" if plan_only else f"in {_short_path(spec.run_dir)}"
     return [first, second, [(place, "muted")]]
+
+
+def _steps_words(ready: Launch) -> str:
+    """How many steps; a job that trains by the clock can only be said to make roughly so many."""
+    steps, profile = ready.rendered.prediction.total_steps, ready.spec.profile
+    if not steps:
+        return ""
+    if profile.recipe == "smoke" and profile.smoke.steps is None:
+        digits = max(len(str(steps)) - 1, 0)
+        return f", roughly {round(steps, -digits):,} steps"
+    return f", {count_words(steps)} steps"
 
 
 def _cost_words(ready: Launch) -> str:

@@ -165,9 +165,10 @@ class SlurmCluster:
         )  # fmt: skip
 
     def _all_idle(self) -> bool:
-        return self.run("sinfo", "-h", "-N", "-o", "%n %T", check=False).count(" idle") >= len(
-            config.node_names()
-        )
+        names = config.node_names()  # a test may have configured many more that never come up
+        said = self.run("sinfo", "-h", "-p", "dev,long", "-n", ",".join(names), "-o", "%P %T %D", check=False)
+        idle = [line.split() for line in said.splitlines() if line.split()[1] == "idle"]
+        return sum(int(count) for partition, _, count in idle if partition == "long") >= len(names)
 
     def stop(self) -> None:
         """End every process of the cluster and remove its folder."""

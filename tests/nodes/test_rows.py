@@ -146,3 +146,28 @@ def test_lines_fetched_twice_change_nothing(tmp_path: Path) -> None:
         reader.take(f"{old}\n{new}\n".encode())
     sample = reader.poll()["n1"]
     assert (sample.time, sample.cpu, [x.code for x in sample.xids]) == (1.8e9 + 10, 0.25, [79, 48])
+
+
+def test_a_file_a_node_without_labels(tmp_path: Path) -> None:
+    nodes = ["b200-1", "b200-12"]
+    paths = [tmp_path / f"train-{n}.out" for n in nodes]
+    for step, path in zip((7, 5), paths):
+        path.write_text(f"step: {step}  loss: 2\n")
+    watch = Watch(paths, gpus=16)
+    watch.poll()
+    watch.poll()
+    for path in paths:
+        with path.open("a") as file:
+            file.write(f"still {path.name}\n")
+    watch.poll()
+    assert [(r.node, r.last_line) for r in watch.nodes(nodes)] == [(n, f"still train-{n}.out") for n in nodes]
+
+
+def test_a_file_a_rank(tmp_path: Path) -> None:
+    paths = [tmp_path / f"log.rank{r}" for r in (0, 9)]
+    for path in paths:
+        path.write_text("step: 5  loss: 2\n")
+    watch = Watch(paths, gpus=16)
+    watch.poll()
+    assert [w.rank for w in watch.writers()] == [0, 9]
+    assert [r.iteration for r in watch.nodes(NODES)] == [5, 5]

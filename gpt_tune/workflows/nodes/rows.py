@@ -164,7 +164,7 @@ class _Places:
         if name is not None and ((full := _full(name, self.nodes)) in self.nodes or rank is None):
             return full
         if rank is None:
-            return None
+            return next((n for n in self.nodes if _names(writer.label, n)), None)
         index = rank // self.per_node if self.per_node else rank if self.task_a_node else -1
         return self.nodes[index] if 0 <= index < len(self.nodes) else name
 
@@ -174,6 +174,17 @@ def _places(writers: Sequence[Writer], nodes: Sequence[str], gpus: int | None) -
     most = max((w.rank for w in writers if w.rank is not None), default=-1)
     ranks = gpus or most + 1
     return _Places(nodes, hosts, ranks, bool(nodes) and 0 <= most < len(nodes) < ranks and not hosts)
+
+
+def _names(file: str, node: str) -> bool:
+    """Whether a file's name holds a node's: `train-b200-1.out` is not of b200-12."""
+    at = file.find(node)
+    while at >= 0:
+        around = file[at - 1 : at] + file[at + len(node) : at + len(node) + 1]
+        if not any(c.isalnum() for c in around):
+            return True
+        at = file.find(node, at + 1)
+    return False
 
 
 def _full(name: str, nodes: Sequence[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +11,7 @@ from gpt_tune.logs.follow import Batch
 from gpt_tune.logs.prefixes import read as read_prefix
 
 MAX_WRITERS = 65536
+_RANK_FILE = re.compile(r"\brank[_.-]?(\d{1,7})(?!\d)")
 LOOKED_AT = 2000  # of a batch's newest lines: enough to see everyone who still writes
 
 
@@ -21,6 +24,11 @@ class Writer:
     host: str | None
     text: str
     seen: float
+
+
+def _rank_of(file: str) -> int | None:
+    match = _RANK_FILE.search(file)
+    return int(match.group(1)) if match is not None else None
 
 
 class Writers:
@@ -38,6 +46,7 @@ class Writers:
         What a file held already when it was opened was written earlier than now: its newest line then, the others
         before by as much as their time stamps say.
         """
+        several = len(self._sources.union(batch.source for batch in batches)) > 1
         for batch in batches:
             if not batch.lines:
                 continue
@@ -45,23 +54,27 @@ class Writers:
             if batch.source not in self._sources:
                 self._sources.add(batch.source)
                 last = min(now, (written or {}).get(batch.source) or now)
-            self._note(batch.lines[-LOOKED_AT:], last)
+            # A job with a file a node (or rank) needs no labels: the file says who writes.
+            name = posixpath.basename(batch.source) if several else ""
+            self._note(batch.lines[-LOOKED_AT:], last, name)
 
-    def _note(self, lines: Sequence[str], last: float) -> None:
+    def _note(self, lines: Sequence[str], last: float, file: str) -> None:
         prefixes = [read_prefix(text) for text in lines]
         newest = max((p.time for p in prefixes if p.time is not None), default=None)
         stamp: float | None = None
         for text, prefix in zip(lines, prefixes):
             stamp = prefix.time if prefix.time is not None else stamp
-            if not prefix.label:
+            label = prefix.label or file
+            if not label:
                 continue
             seen = last - max(0.0, newest - stamp) if newest is not None and stamp is not None else last
-            known = self._by_label.get(prefix.label)
+            known = self._by_label.get(label)
             if known is not None:
                 known.text, known.seen = text, max(seen, known.seen)
                 known.host = known.host or prefix.host
             elif len(self._by_label) < MAX_WRITERS:
-                self._by_label[prefix.label] = Writer(prefix.label, prefix.rank, prefix.host, text, seen)
+                rank = prefix.rank if prefix.label else _rank_of(file)
+                self._by_label[label] = Writer(label, rank, prefix.host, text, seen)
 
     def listed(self) -> list[Writer]:
         """Everyone, by rank, then by name."""

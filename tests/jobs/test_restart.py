@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from gpt_tune import clusters, jobs
-from gpt_tune.jobs.pacing import Pacer
 from gpt_tune.ledger import Ledger
 from gpt_tune.schedulers.base import ENDED
 from gpt_tune.workflows.asking import Asking
 from gpt_tune.workflows.records import watch_of
 from tests.cluster import SlurmCluster, wait_until
-from tests.jobs.helpers import prepared, refreshed_until, rendered
+from tests.jobs.helpers import Impatient, prepared, refreshed_until, rendered
 
 
 @pytest.mark.slurm
@@ -26,7 +24,7 @@ def test_under_a_running_monitor(slurm: SlurmCluster, tmp_path: Path, number: si
     record = jobs.submit(spec, rendered(spec, "sleep 600"), scheduler, ledger)
     refreshed_until(ledger, record.run_id, lambda r: r.state == "RUNNING")
     slurm.run("scontrol", "reconfigure")  # it saves its state, so that a killed one comes back with this job
-    asking = Asking(record.run_id, Pacer(lambda: 1000 * time.monotonic()))
+    asking = Asking(record.run_id, Impatient(1000))
     watch = watch_of(record, asking)
     watch._state_seconds = 0.0  # ask at each look
     seen: list[str] = []

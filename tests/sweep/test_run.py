@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 
 from gpt_tune import jobs
 from gpt_tune.errors import SchedulerError, UserError
-from gpt_tune.jobs.pacing import Pacer
 from gpt_tune.ledger import Ledger
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile, Resources, Site, Smoke
@@ -25,6 +23,7 @@ from gpt_tune.workflows import sweep as sweeps
 from gpt_tune.workflows.sweeping.grid import Task
 from gpt_tune.workflows.sweeping.ranking import Row
 from tests.cluster import SlurmCluster
+from tests.jobs.helpers import Impatient
 from tests.jobs.test_find import PLAIN
 
 TINY = Profile(
@@ -39,15 +38,6 @@ TINY = Profile(
 def site(slurm: SlurmCluster, tmp_path: Path) -> SlurmCluster:
     sites.save(Site(cluster="testbed", scheduler="slurm", run_root=str(tmp_path / "runs")))
     return slurm
-
-
-class Impatient(Pacer):
-    """A pace of half a second: a test's cluster minds no questions."""
-
-    max_age_seconds = 0.0
-
-    def __init__(self) -> None:
-        super().__init__(lambda: 60 * time.monotonic())
 
 
 @pytest.mark.slurm

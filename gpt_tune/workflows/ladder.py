@@ -139,7 +139,10 @@ def _with(profile: Any, key: str, value: Any) -> Any:
 
 
 def prepare(profile: Profile, name: str, steps: int = grid.STEPS, at_once: int | None = None) -> sweeps.Sweep:
-    """A sweep of a ladder's rungs, everything decided. UserError when fewer than two rungs can run."""
+    """A sweep of a ladder's rungs, everything decided. UserError when fewer than two rungs can run.
+
+    at_once: None runs one rung at a time, since rungs at work beside each other share network and storage.
+    """
     rungs = tasks(profile, load(name), steps)
     able = [task for task in rungs if not task.problem]
     if len(able) < 2:
@@ -147,7 +150,7 @@ def prepare(profile: Profile, name: str, steps: int = grid.STEPS, at_once: int |
         raise UserError(
             f"Only {len(able)} of {len(rungs)} rungs can run, and a comparison needs two: {problem}", ""
         )
-    return sweeps.prepare_tasks(profile, rungs, at_once)
+    return sweeps.prepare_tasks(profile, rungs, at_once or 1)
 
 
 def is_ladder(values: Sequence[Mapping[str, str]]) -> bool:

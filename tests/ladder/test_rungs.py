@@ -140,6 +140,14 @@ def test_a_key_that_does_not_exist_is_named(rung: str, tmp_path: Path) -> None:
     assert not found[1].problem
 
 
+def test_rungs_run_one_at_a_time_unless_asked(tmp_path: Path, home: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text('[[rung]]\nname = "a"\n[[rung]]\nname = "b"\nset = ["smoke.hidden=32"]\n')
+    smoke = Profile(recipe="smoke", cluster="local")
+    assert ladder.prepare(smoke, str(file)).at_once == 1
+    assert ladder.prepare(smoke, str(file), at_once=2).at_once == 2
+
+
 def test_one_rung_is_no_comparison(tmp_path: Path, home: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text('[[rung]]\nname = "a"\nset = ["smoke.hidden=17"]\n[[rung]]\nname = "b"\n')

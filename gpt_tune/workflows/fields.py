@@ -45,8 +45,29 @@ def _custom(draft: Draft) -> bool:
     return draft.recipe == "custom"
 
 
+def _tunes(draft: Draft) -> bool:
+    """Adapters on published weights: every number is the recipe's own."""
+    return draft.recipe == "qlora"
+
+
+def _converts(draft: Draft) -> bool:
+    return draft.recipe == "llama2-finetune"
+
+
+def _finetunes(draft: Draft) -> bool:
+    return _tunes(draft) or _converts(draft)
+
+
 def _trains(draft: Draft) -> bool:
-    return draft.recipe not in ("smoke", "custom") and not _benchmarks(draft)
+    return draft.recipe not in ("smoke", "custom", "qlora") and not _benchmarks(draft)
+
+
+def _saves(draft: Draft) -> bool:
+    return _trains(draft) or _tunes(draft)
+
+
+def _deepspeeds(draft: Draft) -> bool:
+    return _plans(draft) and draft.recipe != "megatron-lm"
 
 
 def _acs(draft: Draft) -> bool:
@@ -61,8 +82,13 @@ def _benchmarks(draft: Draft) -> bool:
     return _acs(draft) and draft.profile.acs.work == "ljperf"
 
 
+def _schedules(draft: Draft) -> bool:
+    return _trains(draft) and not _acs(draft)
+
+
 def _reads_data(draft: Draft) -> bool:
-    return _trains(draft) and not _acs(draft)  # a script of the user's own reads its own data
+    """Whether it trains on token files; a script of the user's own reads its own data, fine-tuning reads records."""
+    return _schedules(draft) and not _converts(draft)
 
 
 def _tokenizer_files(draft: Draft) -> bool:
@@ -154,6 +180,39 @@ TRAINING = (
          when=_acs_script, advanced=True),
     Spec("trainer.path", "Trainer's folder", "Checkout of the trainer, as the job sees it.", "path", when=_plans,
          needed=lambda d: _plans(d) and _on_cluster(d)),
+    Spec("finetune.weights", "Weights", "Folder of Hugging Face weights; qlora also takes a repository's name.", "path",
+         when=_finetunes, needed=_finetunes),
+    Spec("finetune.data", "Data", "A JSON, JSONL or parquet file of records, or a data set's name.", "path",
+         when=_finetunes, needed=_finetunes),
+    Spec("finetune.data_config", "Configuration", "Of the data set, where it has several.", when=_finetunes),
+    Spec("finetune.prompt_field", "Question's field", "Empty looks for the usual names.", when=_finetunes),
+    Spec("finetune.answer_field", "Answer's field", "Empty looks for the usual names.", when=_finetunes),
+    Spec("finetune.input_field", "Input's field", "More text of the question, where records have it.", when=_finetunes,
+         advanced=True),
+    Spec("finetune.reasoning_field", "Reasoning's field", "Put between <think> tags before the answer.", when=_tunes,
+         advanced=True),
+    Spec("finetune.messages_field", "Messages' field", "A conversation: a list of roles and contents.", when=_tunes,
+         advanced=True),
+    Spec("finetune.strategy", "Strategy", "What DeepSpeed splits over the GPUs; auto takes the first that fits.",
+         "choice", when=_tunes),
+    Spec("finetune.base_weights", "Base weights", "4 bits (nf4, fp4), or 16bit.", "choice", when=_tunes),
+    Spec("finetune.lora_rank", "LoRA rank", "Rank of the adapters.", "int", when=_tunes),
+    Spec("finetune.lora_alpha", "LoRA alpha", "Their scale; usually twice the rank.", "int", when=_tunes),
+    Spec("finetune.micro_batch_size", "Micro batch", "Examples a GPU takes at once.", "int", "examples", when=_tunes),
+    Spec("finetune.gradient_accumulation_steps", "Accumulation", "Micro batches of one optimizer step.", "int", "steps",
+         when=_tunes),
+    Spec("finetune.epochs", "Epochs", "Passes over the data.", "float", when=_tunes),
+    Spec("finetune.steps", "Steps", "Optimizer steps instead of epochs.", "int", "steps", when=_tunes, advanced=True),
+    Spec("finetune.learning_rate", "Learning rate", "The highest learning rate.", "float", when=_tunes),
+    Spec("finetune.max_samples", "Records", "At most so many; empty takes all.", "int", "records", when=_finetunes,
+         advanced=True),
+    Spec("finetune.optimizer", "Optimizer", "The 8-bit ones need ddp; under DeepSpeed it is adamw.", "choice",
+         when=_tunes, advanced=True),
+    Spec("finetune.checkpoint_interval", "Checkpoint every", "Steps between checkpoints.", "int", "steps", when=_tunes,
+         advanced=True),
+    Spec("finetune.converter", "Converter", "Option names of the checkout's; auto reads its source.", "choice",
+         when=_converts, advanced=True),
+    Spec("finetune.export", "Export", "Turn the last checkpoint into Hugging Face weights.", "bool", when=_converts),
     Spec("training.data", "Data", "Path prefix of .bin and .idx files, or synthetic.", "path", when=_reads_data),
     Spec("training.tokenizer", "Tokenizer", "gpt2, or the trainer's own name of another.", when=_reads_data),
     Spec("training.tokenizer_model", "Tokenizer model", "File or folder of the tokenizer, where it needs one.",
@@ -162,28 +221,28 @@ TRAINING = (
          when=_tokenizer_files, advanced=True),
     Spec("training.merge_file", "Merges file", "gpt2-merges.txt, for tokenizers of that kind.", "path",
          when=_tokenizer_files, advanced=True),
-    Spec("model.seq_length", "Sequence length", "Tokens in one sequence.", "int", "tokens", when=_trains),
+    Spec("model.seq_length", "Sequence length", "Tokens in one sequence.", "int", "tokens", when=_saves),
     Spec("training.global_batch_size", "Global batch", "Sequences in one step, over all GPUs.", "int", "sequences",
          when=_trains),
     Spec("training.iterations", "Iterations", "Steps to train; excludes tokens.", "int", "steps", when=_trains),
     Spec("training.tokens", "Tokens", "Tokens to train, for example 300B; excludes iterations.", "float", "tokens",
          when=_trains),
     Spec("training.learning_rate", "Learning rate", "The highest learning rate.", "float", when=_trains),
-    Spec("training.min_learning_rate", "Lowest learning rate", "Where the schedule ends.", "float", when=_reads_data),
+    Spec("training.min_learning_rate", "Lowest learning rate", "Where the schedule ends.", "float", when=_schedules),
     Spec("training.lr_decay_style", "Schedule", "How the learning rate falls.", "choice", when=_trains),
     Spec("training.lr_warmup_iterations", "Warm-up", "Steps of rising learning rate.", "int", "steps",
          when=_trains),
     Spec("training.precision", "Precision", "Number format of the arithmetic.", "choice", when=_trains),
     Spec("training.checkpoint_dir", "Checkpoints in", "Folder for checkpoints; empty keeps them in the run folder.",
-         "path", when=_trains),
+         "path", when=_saves),
     Spec("training.checkpoint_interval", "Checkpoint every", "Empty writes none but the last.", "int", "steps",
          when=_trains),
     Spec("training.load", "Load from", "Checkpoint folder to go on from.", "path", when=_reads_data),
-    Spec("trainer.deepspeed", "DeepSpeed version", "Memory rules differ between versions.", when=_plans),
+    Spec("trainer.deepspeed", "DeepSpeed version", "Memory rules differ between versions.", when=_deepspeeds),
     Spec("trainer.gradient_accumulation_dtype", "Accumulate in", "Number format of accumulated gradients.",
-         "choice", when=_plans, advanced=True),
+         "choice", when=_deepspeeds, advanced=True),
     Spec("training.lr_decay_iterations", "Decay over", "Steps of the schedule; empty takes the whole run.", "int",
-         "steps", when=_reads_data, advanced=True),
+         "steps", when=_schedules, advanced=True),
     Spec("training.weight_decay", "Weight decay", "AdamW's weight decay.", "float", when=_trains, advanced=True),
     Spec("training.gradient_clipping", "Gradient clipping", "Largest gradient norm.", "float", when=_trains,
          advanced=True),
@@ -203,6 +262,8 @@ TRAINING = (
          advanced=True),
     Spec("training.eval_iterations", "Evaluation steps", "0 never evaluates.", "int", "steps", when=_reads_data,
          advanced=True),
+    Spec("preflight.run", "Look at nodes first", "Find a broken node before the job's GPUs wait for it.", "choice",
+         when=_slurm, advanced=True),
     Spec("smoke.seconds", "Train for", "How long the check should train.", "int", "s", when=_smoke),
     Spec("smoke.steps", "Steps", "Exactly so many steps instead.", "int", "steps", when=_smoke, advanced=True),
     Spec("smoke.layers", "Layers", "Of the tiny model that really trains.", "int", when=_smoke, advanced=True),

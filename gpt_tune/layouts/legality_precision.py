@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpt_tune.hardware.parts import Node
 from gpt_tune.layouts.batch import PRECISIONS, LayoutBatch
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import LegalityRule, Mask, Setting, engine_mask
@@ -19,9 +20,20 @@ _SANITY = (
 _LARGEST_FLASH_HEAD = 256
 
 
-def flash_works(model: ModelShape, precision: str) -> bool:
-    """Whether flash attention kernels take this head size and precision."""
-    return precision != "fp32" and model.head_size <= _LARGEST_FLASH_HEAD and model.head_size % 8 == 0
+# NVIDIA GPUs from this compute capability on have bf16 units and flash attention kernels (Ampere).
+_AMPERE = (8, 0)
+
+
+def flash_works(model: ModelShape, precision: str, node: Node) -> bool:
+    """Whether flash attention kernels take this head size and precision, on these GPUs."""
+    fits = model.head_size <= _LARGEST_FLASH_HEAD and model.head_size % 8 == 0
+    return precision != "fp32" and fits and not before_ampere(node)
+
+
+def before_ampere(node: Node) -> bool:
+    """Whether the GPU is known to be older than Ampere."""
+    capability = node.gpu.compute_capability
+    return capability is not None and capability < _AMPERE
 
 
 def _precision(b: LayoutBatch, s: Setting) -> Mask:
@@ -41,7 +53,8 @@ def _flash_precision_words(x: Layout, s: Setting) -> tuple[str, str]:
 
 
 def _flash_head(b: LayoutBatch, s: Setting) -> Mask:
-    return b.flash_attention & (not flash_works(s.model, "bf16"))
+    fits = s.model.head_size <= _LARGEST_FLASH_HEAD and s.model.head_size % 8 == 0
+    return b.flash_attention & (not fits)
 
 
 def _flash_head_words(x: Layout, s: Setting) -> tuple[str, str]:
@@ -49,6 +62,25 @@ def _flash_head_words(x: Layout, s: Setting) -> tuple[str, str]:
         f"Flash attention takes head sizes up to {_LARGEST_FLASH_HEAD} in multiples of 8, not {s.model.head_size}.",
         "flash_attention=false",
     )
+
+
+def _flash_gpu(b: LayoutBatch, s: Setting) -> Mask:
+    return b.flash_attention & before_ampere(s.node)
+
+
+def _flash_gpu_words(x: Layout, s: Setting) -> tuple[str, str]:
+    return (
+        f"Flash attention needs an Ampere GPU or a newer one, not {s.node.gpu.name}.",
+        "flash_attention=false",
+    )
+
+
+def _bf16_gpu(b: LayoutBatch, s: Setting) -> Mask:
+    return (b.precision == _BF16) & before_ampere(s.node)
+
+
+def _bf16_gpu_words(x: Layout, s: Setting) -> tuple[str, str]:
+    return f"{s.node.gpu.name} has no bf16 units: trainers stop in bf16 or crawl.", "precision=fp16"
 
 
 def _fp8_gpu(b: LayoutBatch, s: Setting) -> Mask:
@@ -142,6 +174,13 @@ RULES: tuple[LegalityRule, ...] = (
         "flash-precision", _flash_precision, _flash_precision_words, "flash-attn: fp16 and bf16 only"
     ),
     LegalityRule("flash-head", _flash_head, _flash_head_words, "flash-attn 2: head size up to 256"),
+    LegalityRule("flash-gpu", _flash_gpu, _flash_gpu_words, "flash-attn 2: Ampere, Ada or Hopper GPUs"),
+    LegalityRule(
+        "bf16-gpu",
+        _bf16_gpu,
+        _bf16_gpu_words,
+        "DeepSpeed runtime/engine.py: type bf16 is not supported on the device",
+    ),
     LegalityRule("fp8-gpu", _fp8_gpu, _fp8_gpu_words, "the GPU's data sheet"),
     LegalityRule("fp8-gqa", _fp8_gqa, _fp8_gqa_words, "Megatron-DeepSpeed model/transformer.py"),
     LegalityRule("ds-bf16-accum", _unsharded_bf16_accumulation, _unsharded_bf16_accumulation_words, _SANITY),

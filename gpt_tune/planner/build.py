@@ -24,7 +24,8 @@ def default_layout(request: PlanRequest) -> Layout:
     fixed.setdefault("zero_stage", min(f.zero_stages))
     if fixed.get("context_parallel", 1) > 1 and f.context_methods:
         fixed.setdefault("context_method", f.context_methods[0])
-    fixed.setdefault("flash_attention", flash_works(request.model, str(fixed["precision"])))
+    flash = flash_works(request.model, str(fixed["precision"]), request.node)
+    fixed.setdefault("flash_attention", flash)
     if "recompute.granularity" not in fixed and (
         fixed.get("recompute.method") or fixed.get("recompute.layers")
     ):

@@ -14,6 +14,7 @@ from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.layouts import choices
 from gpt_tune.layouts.batch import PRECISIONS
 from gpt_tune.layouts.layout import Trainer
+from gpt_tune.layouts.legality_precision import before_ampere
 from gpt_tune.layouts.trainers import features, is_finetune, parse_trainer
 from gpt_tune.models.catalogue import get
 from gpt_tune.models.check import whole_number
@@ -121,7 +122,7 @@ def normalised(request: PlanRequest) -> PlanRequest:
 
 def default_precision(node: Node) -> str:
     """bf16, or fp16 on a GPU without bf16 units."""
-    return "bf16" if node.gpu.bf16_tflops > 0 else "fp16"
+    return "bf16" if node.gpu.bf16_tflops > 0 and not before_ampere(node) else "fp16"
 
 
 def _node(gpu: str | None, node: Node | None, gpus_per_node: Any) -> Node:

@@ -134,7 +134,7 @@ def _extras(request: PlanRequest, setting: Setting) -> Iterator[tuple[int, ...]]
     fixed, f = request.fixed, setting.features
     zeros = _axis(fixed, "zero_stage", list(f.zero_stages))
     sequence = _axis(fixed, "sequence_parallel", [False, True] if f.tensor_parallel else [False])
-    flash = fixed.get("flash_attention", flash_works(request.model, request.precision))
+    flash = fixed.get("flash_attention", flash_works(request.model, request.precision, request.node))
     for zero, (grain, method, layers), sp in product(zeros, recomputes(request, setting), sequence):
         if grain == _SELECTIVE and flash and "recompute.granularity" not in fixed:
             continue

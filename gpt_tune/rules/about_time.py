@@ -106,8 +106,14 @@ def _padding_words(s: Situation) -> str:
 
 
 def _data_words(s: Situation) -> str:
+    ranks = s.layout.data_parallel * s.layout.context_parallel
+    if s.layout.zero_stage == 3:
+        return (
+            f"ZeRO-3 gathers all weights over {ranks} ranks in every pass and reduces gradients with every micro "
+            f"batch: {s.step.data_parallel:.3g} s a step."
+        )
     return (
-        f"Gradients are reduced over {s.layout.data_parallel} ranks after the last micro batch and hide nothing: "
+        f"Gradients are reduced over {ranks} ranks after the last micro batch and hide nothing: "
         f"{s.step.data_parallel:.3g} s a step."
     )
 
@@ -190,7 +196,7 @@ PRACTICES: tuple[Practice, ...] = (
         "note",
         lambda s: s.setting.is_megatron_deepspeed and s.step.data_parallel > 0.05 * s.step.seconds,
         _data_words,
-        "DeepSpeed pipe/engine.py _exec_reduce_grads runs after the pipeline is empty",
+        "DeepSpeed pipe/engine.py _exec_reduce_grads runs after the pipeline is empty; ZeRO: arXiv 1910.02054",
         fix="a larger global batch, or more model parallelism",
     ),
     Practice(

@@ -106,6 +106,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("flash-precision", {"precision": "fp32"}, {}),
     ("flash-head", {}, {"model": "layers=4,hidden=1280,heads=4"}),
     ("flash-head", {}, {"model": "layers=4,hidden=48,heads=4"}),
+    ("flash-gpu", {}, {"gpu": "v100"}),
+    ("bf16-gpu", {}, {"gpu": "v100"}),
     ("fp8-gpu", {"precision": "fp8"}, {"gpu": "a100"}),
     ("fp8-gqa", {"precision": "fp8"}, {"model": "llama-3-8b"}),
     ("ds-bf16-accum", {}, {"trainer": Trainer(pipeline_engine=False, gradient_accumulation_dtype="bf16")}),

@@ -8,7 +8,7 @@ import pytest
 
 from gpt_tune.errors import UserError
 from gpt_tune.hardware.catalogue import node_for
-from gpt_tune.planner import build_request, default_global_batch
+from gpt_tune.planner import build_request, default_global_batch, search
 from gpt_tune.planner.request import normalised
 from tests.planner.support import request
 
@@ -87,3 +87,13 @@ def test_a_profiles_nested_keys() -> None:
     found = request(fix={"recompute": {"granularity": "full"}, "tensor_parallel": 8})
     assert found.fixed["recompute.granularity"] == "full"
     assert found.fixed["tensor_parallel"] == 8
+
+
+def test_gpus_before_ampere_train_in_fp16_without_flash_attention() -> None:
+    asked = build_request("gpt-1.3b", 16, gpu="v100")
+    assert asked.precision == "fp16"
+    found = search(asked).plans
+    assert found
+    assert not any(plan.layout.flash_attention for plan in found)
+    assert build_request("gpt-1.3b", 16, gpu="a100").precision == "bf16"
+    assert build_request("gpt-1.3b", 8, gpu="mi300x").precision == "bf16"

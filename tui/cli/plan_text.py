@@ -33,7 +33,7 @@ def show_search(request: PlanRequest, result: SearchResult, calibration: Calibra
     show()
     if result.plans:
         show_plans(result.plans, compare=len(request.global_batch_sizes) > 1)
-        _show_reasons(result.plans[0])
+        _show_reasons(result.plans[0], "why number 1:")
     elif any(tried.seconds is not None for tried in result.tried):
         show("Nothing is fast enough.")
     elif any(near.rule == "out-of-memory" for near in result.rejected):
@@ -198,9 +198,9 @@ def layout_words(layout: Layout) -> str:
     return " ".join(words)
 
 
-def _show_reasons(plan: Plan) -> None:
+def _show_reasons(plan: Plan, title: str = "why:") -> None:
     show()
-    show("why number 1:" if plan.rank == 1 else "why:")
+    show(title)
     for reason in plan.reasons:
         _point(f"{reason.text} [{reason.rule}]")
     if plan.environment:

@@ -203,10 +203,8 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
 
     def begin_from_profile(self, name: str) -> None:
         """Start the wizard with the choices of a profile (a name or a file)."""
-        engine = self.engine
-        self.run_task(
-            "profile", lambda: engine.choices.start(engine.profiles.load(name), base=name), self.begin
-        )
+        choices = self.engine.choices
+        self.run_task("profile", lambda: choices.from_profile(name), self.begin)
 
     def next_step(self, after: str) -> None:
         """Open the wizard's next step that asks anything."""
@@ -309,20 +307,9 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
 
     def ask_profile_name(self, draft: Draft | None = None) -> None:
         """Save all choices so far under a name."""
-        from tui.screens.dialogs import Ask
+        from tui.screens.save_profile import ask_profile_name
 
-        kept = draft or self.draft
-        ask = Ask("Save these choices as a profile. Name:", kept.profile.name)
-        self.push_screen(ask, partial(self._save_profile, kept))
-
-    def _save_profile(self, draft: Draft, name: str | None) -> None:
-        if name:
-            store, profile = self.engine.profiles, self.engine.choices.profile_of(draft)
-            self.run_task(
-                "save",
-                lambda: store.save(profile, name),
-                lambda path: self.notify(f"Saved as {path}.", markup=False),
-            )
+        ask_profile_name(self, draft or self.draft)
 
 
 def run_wizard(profile: str | None = None) -> int:

@@ -69,3 +69,11 @@ def test_an_edited_script_is_what_would_be_submitted(
         said(capsys, "submit", "smoke", "--edit", "job.sbatch", "--until-done", code=2)["error"]["code"] == 2
     )
     assert Ledger.open().runs() == []
+
+
+def test_a_profile_is_saved_from_a_run(earlier: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "profiles", "save", "kept", "--from-run", earlier)["profiles"][0]["name"] == "kept"
+    assert store.load("kept").recipe == "smoke"
+    assert said(capsys, "profiles", "save", "x", "--from-run", "nosuch", code=2)["error"]["code"] == 2
+    both = ("--from-run", earlier, "--from", "smoke")
+    assert said(capsys, "profiles", "save", "x", *both, code=2)["error"]["code"] == 2

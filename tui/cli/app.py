@@ -96,7 +96,7 @@ def _exists(name: str) -> bool:
 @click.option(
     "--dry-run", is_flag=True, help="With --plain or --auto: show what would be submitted, submit nothing."
 )
-@click.option("--profile", "profile", default=None, help="With --plain or --auto: start from this profile.")
+@click.option("--profile", "profile", default=None, help="Start the wizard from this profile.")
 @click.option("--version", "-V", is_flag=True, help="Print the version.")
 @click.pass_context
 def cli(
@@ -120,8 +120,8 @@ def cli(
                 "--plain, --auto, --dry-run and --profile belong to the wizard, not to a command.", ctx
             )
         return None
-    if (profile or dry_run) and not (plain or auto):
-        raise click.UsageError("--profile and --dry-run go with --plain or --auto.", ctx)
+    if dry_run and not (plain or auto):
+        raise click.UsageError("--dry-run goes with --plain or --auto.", ctx)
     from tui.cli.wizard import open_wizard
 
     return open_wizard(plain=plain, auto=auto, dry_run=dry_run, profile=profile, as_json=as_json)

@@ -35,4 +35,4 @@ def open_wizard(plain: bool, auto: bool, dry_run: bool, profile: str | None, as_
         return run_plain(profile, dry_run)
     from tui.app import run_wizard
 
-    return int(run_wizard() or 0)
+    return int(run_wizard(profile) or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from gpt_tune.profiles.build import to_dict
 from gpt_tune.resources import existing_file, path_of
 from tui.cli.options import json_option, set_option
 from tui.cli.output import emit_json, say, show, show_table
+
+if TYPE_CHECKING:
+    from gpt_tune.profiles.schema import Profile
 
 SCHEMA = "gpt-tune/profiles/1"
 
@@ -89,16 +92,35 @@ def show_(
 @command.command(help="Save a profile of your own as NAME, from --from with --set changes.")
 @click.argument("name")
 @click.option("--from", "source", default=None, help="Profile to start from; default: the defaults.")
+@click.option("--from-run", "run", default=None, metavar="ID", help="Run whose choices and layout to keep.")
 @click.option("--overwrite", is_flag=True, help="Replace a profile of that name.")
 @set_option
 @json_option
-def save(name: str, source: str | None, overwrite: bool, changes: tuple[str, ...], as_json: bool) -> int:
+def save(
+    name: str,
+    source: str | None,
+    run: str | None,
+    overwrite: bool,
+    changes: tuple[str, ...],
+    as_json: bool,
+) -> int:
     from gpt_tune.profiles.schema import Profile
+
+    if source and run:
+        raise click.UsageError("Give --from or --from-run, not both.", click.get_current_context())
 
     if existing_file(store.own_path(name)) and not overwrite and source != name:
         raise UserError(f"A profile {name!r} already exists.", "Choose another name, or --overwrite.")
-    base = store.load(source) if source else Profile()
+    base = _of_run(run) if run else store.load(source) if source else Profile()
     return _saved(store.save(store.with_settings(base, changes), name), name, as_json)
+
+
+def _of_run(run: str) -> Profile:
+    """The choices of a run, with its layout."""
+    from gpt_tune import jobs
+    from gpt_tune.workflows import choices
+
+    return choices.profile_of(choices.from_run(jobs.find(run)))
 
 
 @command.command(help="Change a profile with $EDITOR, or with --set; it is checked before it is kept.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from gpt_tune.ledger.record import RunRecord
-    from gpt_tune.schedulers.base import JobStatus
+    from gpt_tune.schedulers.base import Cluster, JobStatus
     from gpt_tune.workflows.draft import Draft
     from gpt_tune.workflows.queue import MyJob, Offer, QueueView
     from gpt_tune.workflows.replay import Tape
@@ -136,6 +136,15 @@ class Engine:
         if name not in self._schedulers:
             self._schedulers[name] = self.clusters.connect(name)
         return self._schedulers[name]
+
+    def cluster_look(self, name: str) -> tuple[Cluster, int, str]:
+        """What a cluster has, what asking cost in scheduler calls, and which way it went."""
+        from gpt_tune.schedulers.slurm_api import way_words
+
+        scheduler = self.scheduler_of(name)
+        calls = scheduler.calls
+        cluster: Cluster = scheduler.discover()
+        return cluster, scheduler.calls - calls, way_words(scheduler)
 
     def queue_look(self, name: str) -> tuple[QueueView, int, str]:
         """My jobs and the free GPUs of a cluster, what asking cost in scheduler calls, and which way it went."""

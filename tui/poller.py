@@ -137,7 +137,8 @@ class Poller:
         self._plan_next()
         shown = self._shown()
         show = getattr(shown, "show_records", None)
-        if show is not None and shown.is_mounted:  # one that is just being opened reads them itself
+        # One that is just being opened reads them itself, and one that is being closed shows nothing more.
+        if show is not None and shown.is_mounted and shown.children:
             show(answer.records)
 
     def runs_changed(self, before: Sequence[RunRecord], after: Sequence[RunRecord]) -> None:

@@ -59,7 +59,8 @@ class Tasks:
 
     def on_task_done(self, event: TaskDone) -> None:
         event.stop()
-        if self._turns.get(event.name) != event.turn:
+        # A screen that is being closed has nothing left to show an answer on.
+        if self._turns.get(event.name) != event.turn or not self.children:  # type: ignore[attr-defined]
             return
         done, failed = self._calls.pop(event.name)
         if event.error is None:

@@ -66,6 +66,9 @@ class Queued(FakeEngine):
             raise SchedulerError(self.trouble, "Try again.")
         return QueueView(cluster(name=name), self.jobs_there, FREE, "2026-11-30T00:00:00Z"), 2, "commands"
 
+    def cluster_look(self, name: str) -> tuple[Any, int, str]:
+        return cluster(), 2, "commands"
+
     def queue_offers(self, view: QueueView, asked: MyJob) -> tuple[list[Offer], int]:
         wanted = Wanted("dev", 8, 8, "b200")
         return [Offer(wanted, None, False), Offer(Wanted("long", 8, 8, "h100"), None, True, "other nodes")], 5
@@ -250,3 +253,15 @@ async def test_an_empty_queue_says_so() -> None:
         await driver.see("no job of yours is in the queue")
         await driver.press("enter", "s", "h", "c", "a")
         assert driver.page == "Queue"
+
+
+async def test_from_the_clusters_enter_leads_to_the_queue_there() -> None:
+    engine = Queued()
+    app = GptTune(engine)
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        app.open("clusters")
+        await driver.see("22.05.8 by commands")
+        assert "calls in the last minute" in driver.text
+        await driver.press("enter")
+        await driver.see("Queue › dev")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
@@ -38,8 +39,11 @@ class Clusters(Tasks, Page):
     Clusters > #said { height: auto; max-height: 6; margin: 1 1 0 1; }
     Clusters > #parts { margin: 1 0; }
     """
-    KEY_WORDS: ClassVar[dict[str, str]] = {"choose": ""}  # there is nothing to choose here
-    HELP_TEXT = "Partitions with their free and total GPUs. Each cluster is asked once; r asks again."
+    KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Queue"}
+    HELP_TEXT = (
+        "Partitions with their free and total GPUs. Each cluster is asked once; r asks again.\n"
+        "Enter shows your jobs on the cluster, and what could start there now."
+    )
 
     def path(self) -> Line:
         return trail(["Clusters"], 0)
@@ -54,33 +58,42 @@ class Clusters(Tasks, Page):
         self.action_ask()
 
     def action_ask(self) -> None:
-        clusters = self.tune.engine.clusters
+        engine = self.tune.engine
         self.query_one("#said", Lines).say("Asking…", "muted")
-        self.run_task("ask", lambda: [ask(clusters, name) for name in clusters.available()], self._show)
+        self.run_task("ask", lambda: [ask(engine, name) for name in engine.clusters.available()], self._show)
 
-    def _show(self, answers: list[tuple[str, Any]]) -> None:
+    def _show(self, answers: list[tuple[str, tuple[Any, int, str] | str]]) -> None:
         rows: list[Row] = []
         said: list[Line] = []
-        for name, found in answers:
-            if isinstance(found, str):
-                said.append([(f"{name}: ", "strong"), (found, "bad")])
+        for name, answer in answers:
+            if isinstance(answer, str):
+                said.append([(f"{name}: ", "strong"), (answer, "bad")])
                 continue
+            found, calls, way = answer
+            self.tune.count_calls(calls)
             notes = f"; {' '.join(found.notes)}" if found.notes else ""
-            said.append([(f"{name}: ", "strong"), (f"{found.scheduler} {found.version}{notes}", "muted")])
+            by = "" if found.scheduler == "local" else f" by {way}"
+            said.append([(f"{name}: ", "strong"), (f"{found.scheduler} {found.version}{by}{notes}", "muted")])
             rows += [Row(f"{name}/{p.name}", _cells(name, p)) for p in found.partitions]
+        said.append([(self.tune.rate_words(), "muted")])
         self.query_one("#said", Lines).show(said)
         self.query_one("#parts", RowList).show_rows(rows)
+
+    @on(RowList.Chosen)
+    def _chosen(self, event: RowList.Chosen) -> None:
+        event.stop()
+        self.tune.open("queue", event.key.partition("/")[0])
 
     def task_failed(self, error: UserError) -> None:
         self.query_one("#said", Lines).say(str(error), "bad")
 
 
-def ask(clusters: Any, name: str) -> tuple[str, Any]:
-    """What a cluster has, or the sentence why it does not say."""
+def ask(engine: Any, name: str) -> tuple[str, tuple[Any, int, str] | str]:
+    """What a cluster has with what asking cost and which way it went, or the sentence why it does not say."""
     from gpt_tune.errors import UserError
 
     try:
-        return name, clusters.discover(name)
+        return name, engine.cluster_look(name)
     except UserError as error:
         return name, str(error)
 

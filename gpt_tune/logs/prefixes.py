@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import calendar
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
+READ_TWICE = 4096  # lines remembered: who wrote a line is asked by what watches writers, then by the log pane
 MAX_DEPTH = 12  # launchers stack; more than this is not a prefix
 
 _DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -29,6 +31,9 @@ _PREFIX = re.compile(
     r"|(?P<logger>\[(?:INFO|WARNING|WARN|ERROR|DEBUG|CRITICAL|PID:\d{1,9}|[\w./:<>-]{1,80}:\d{1,6}(?::[\w<>]{1,60})?"
     r"|[\w./]{1,80}@[\w.-]{1,64}|titan|default)\])(?=\s|\[|$)"
     r"|(?P<named>rank \d{1,7}(?: of \d{1,7})? on (?P<named_host>[\w.-]{1,64})): "
+    r"|(?P<syslog>(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d)"
+    r"(?= [\w.-]{1,64} [\w./-]{1,40}(?:\[\d{1,9}\])?: )"
+    r"|(?P<kernel_host>[\w.-]{1,64}) kernel(?:\[\d{1,9}\])?: "
     r"|\[RANK:(?P<axolotl>\d{1,7})\](?= )"
     r"|\[(?:INFO|WARNING|ERROR)\|(?P<nanotron>[\w=|.-]{1,120})\]:?"
     r"|(?P<nccl>(?P<nccl_host>[\w.-]{1,64}):\d{1,9}:\d{1,9}) \[(?P<nccl_gpu>\d{1,3})\](?= )"
@@ -57,6 +62,7 @@ class Prefix(NamedTuple):
     time: float | None
 
 
+@lru_cache(maxsize=READ_TWICE)
 def read(line: str) -> Prefix:
     """Every prefix of a line, whatever their order and number."""
     position = 0
@@ -77,6 +83,10 @@ def read(line: str) -> Prefix:
         if kind in ("named", "named_host"):
             rank, host = _number(match.group("named")), match.group("named_host")
             labels.append(f"rank {rank}")
+            continue
+        if kind == "kernel_host":
+            host = match.group(kind)
+            labels.append(host)
             continue
         value = match.group(kind) if kind else ""
         if kind in _LABELS:

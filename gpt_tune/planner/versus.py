@@ -144,10 +144,22 @@ def _why_behind(request: PlanRequest, behind: Plan, ahead: Plan) -> str:
     more = behind.memory.device_gib - ahead.memory.device_gib
     ways = _splits(behind), _splits(ahead)
     if ways[0] > ways[1]:
-        return f"splits the model {ways[0]} ways, not {ways[1]}"
+        return f"cuts the model into {ways[0]} pieces, not {ways[1]}"
     if more > _GIB:
         return f"needs {more:.0f} GiB more"
-    return "is less simple"
+    return _needless(behind, ahead)
+
+
+def _needless(behind: Plan, ahead: Plan) -> str:
+    """What a plan switches on without gain."""
+    b, a = behind.layout, ahead.layout
+    if b.recompute != a.recompute and b.recompute.granularity != "none":
+        return "recomputes without gain"
+    if b.zero_stage > a.zero_stage:
+        return f"turns ZeRO-{b.zero_stage} on without gain"
+    if b.sequence_parallel and not a.sequence_parallel:
+        return "turns sequence parallel on without gain"
+    return "is no simpler"
 
 
 def _splits(plan: Plan) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpt_tune.layouts.batch import LayoutBatch
-from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.layouts.layout import Layout, Recompute, Trainer
 from gpt_tune.planner import search
 from gpt_tune.planner.rank import CAUTIONS, cautions
 from gpt_tune.planner.types import Plan, PlanRequest
@@ -116,3 +116,29 @@ def test_known_configurations_match_published_practice() -> None:
 def test_no_plan_of_a_small_card_counts_on_more_than_it_has_when_another_is_as_fast() -> None:
     plans = found(model="gpt-1.3b", gpus=1, gpu="a100-40")[1]
     assert plans[0].memory.device_gib <= (plans[0].memory.limit_gib or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"zero_stage": 1}, "turns ZeRO-1 on without gain"),
+        ({"sequence_parallel": True}, "turns sequence parallel on without gain"),
+        ({"recompute": Recompute("full", "uniform", 1)}, "recomputes without gain"),
+        ({"pipeline_parallel": 16}, "pieces, not"),
+        ({}, "is no simpler"),
+    ],
+    ids=str,
+)
+def test_the_simpler_of_two_as_fast_says_what_the_other_needs_in_vain(
+    changes: dict[str, Any], words: str
+) -> None:
+    asked, one, other = rivals()
+    one = replace(
+        one, layout=replace(one.layout, zero_stage=0, sequence_parallel=False, recompute=Recompute())
+    )
+    other = replace(one, rank=2, layout=replace(one.layout, **changes))
+    # Megatron-LM adds up in fp32 whatever the stage.
+    pair = [replace(p, trainer=Trainer("megatron-lm", deepspeed=None)) for p in (one, other)]
+    told = told_apart(asked, pair)
+    assert words in told[0].reasons[0].text
+    assert words in told[1].reasons[0].text

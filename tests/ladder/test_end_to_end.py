@@ -78,7 +78,8 @@ def test_the_acs_ladder_from_profile_to_report(trainer: Path, tmp_path: Path) ->
     table = sweep("--collect", answer["sweep_id"], cwd=tmp_path)
     assert table.returncode == 0, table.stderr
     lines = table.stdout.splitlines()
-    assert lines[0].split()[:2] == ["rung", "state"]
+    assert lines[0].split()[:3] == ["rung", "step", "ms"]
+    assert max(map(len, lines)) <= 80
     assert [x.split()[0] for x in lines[1:]] == ["base", "+communication", "+OS", "+compile", "+recompute"]
     assert "cannot tell" not in table.stdout
 

@@ -150,28 +150,25 @@ def _climbed(rows: Sequence[Row]) -> list[Compared] | None:
 
 
 def _show_ladder(climbed: Sequence[Compared]) -> None:
-    rows = []
-    for one in climbed:
-        half = (
-            None
-            if one.row.high_ms is None or one.row.low_ms is None
-            else (one.row.high_ms - one.row.low_ms) / 2
-        )
-        note = one.row.problem or (one.previous.verdict if one.previous else "")
-        rows.append(
-            (one.rung, one.row.state, one.row.steps or None, _figure(one.row.step_time_ms), _figure(half),
-             _times(one.previous), _times(one.base), note)
-        )  # fmt: skip
-    headers = ("rung", "state", "steps", "step ms", "+-", "x one before", "x base", "note")
-    show_table(headers, rows, "2,3,4")
-    say("x: times faster, with its 95 % interval; `cannot tell` where that includes 1.")
+    rows = [
+        (one.rung, _figure(one.row.step_time_ms), _times(one.previous), _times(one.base), _ladder_note(one))
+        for one in climbed
+    ]
+    show_table(("rung", "step ms", "x one before", "x base", "note"), rows, "1")
+    say("x: times faster, with half of its 95 % interval; `cannot tell` where that reaches 1.")
 
 
 def _times(speed: SpeedUp | None) -> str | None:
     if speed is None:
         return None
-    between = "" if speed.low is None or speed.high is None else f" ({speed.low:.3f}-{speed.high:.3f})"
-    return f"{speed.ratio:.3f}{between}"
+    half = "" if speed.low is None or speed.high is None else f" +-{(speed.high - speed.low) / 2:.3f}"
+    return f"{speed.ratio:.3f}{half}"
+
+
+def _ladder_note(one: Compared) -> str:
+    if one.row.state != "COMPLETED":
+        return f"{one.row.state.lower()}: {one.row.problem}" if one.row.problem else one.row.state.lower()
+    return one.previous.verdict if one.previous else ""
 
 
 def _cells(row: Row) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +90,18 @@ async def test_nothing_of_a_job_can_be_done_or_is_asked() -> None:
         engine = app.engine
         assert isinstance(engine, FakeEngine)
         assert engine.asked == 0
+
+
+@pytest.mark.parametrize("key", ["x", "f4", "g", "m", "p", "l", "ctrl+y", "ctrl+p", "question_mark"])
+async def test_whatever_else_the_monitor_can_do_is_harmless_here(home: Path, key: str) -> None:
+    app, _ = playing(47.0)
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        await ready(driver)
+        assert "Space Pause" in driver.text
+        await driver.press(key)
+        await driver.settled()
+        await driver.press("escape")
+        await pilot.pause()
+        assert app.is_running
+        assert driver.page in ("Replay", "Home")

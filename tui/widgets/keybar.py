@@ -20,7 +20,15 @@ SHORT = {
 }  # fmt: skip
 
 
-_ORDER = {"Enter": -2, "↑↓": -1, "←→": -1, "f2": 0.5, "Esc": 1, "?": 2}  # what goes on comes first, help last
+_ORDER = {
+    "Enter": -2,
+    "↑↓": -1,
+    "←→": -1,
+    "Space": -1,
+    "f2": 0.5,
+    "Esc": 1,
+    "?": 2,
+}  # what goes on comes first, help last
 
 
 def key_words(app: App[object], binding: Binding) -> str:

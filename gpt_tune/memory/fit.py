@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,13 +46,17 @@ def fit_cluster(
     return ClusterFit(constant, error_of(measured, shifted, surprise), len(measured))
 
 
-def error_of(measured: Floats, predicted: Floats, surprise: Floats) -> float:
+def error_of(measured: Floats, predicted: Floats, surprise: Floats, weights: Floats | None = None) -> float:
     """The spread with which nine in ten of the runs lie between predicted and predicted + surprise, widened.
 
-    Few runs promise no more than is known without them.
+    Few runs promise no more than is known without them. weights: how much each run counts, all the same if None.
     """
     outside = np.maximum(np.log(measured / (predicted + surprise)), np.log(predicted / measured))
-    needed = np.sort(np.maximum(outside, 0.0))
-    rank = min(len(needed), math.ceil((len(needed) + 1) * 0.9))
-    spread = float(needed[rank - 1]) / Z90
+    needed = np.maximum(outside, 0.0)
+    order = np.argsort(needed)
+    shares = np.ones(len(needed)) if weights is None else weights[order]
+    reached = np.cumsum(shares) / shares.sum()
+    wanted = min(1.0, 0.9 * (1.0 + 1.0 / len(needed)))
+    place = min(int(np.searchsorted(reached, wanted - 1e-9)), len(needed) - 1)
+    spread = float(needed[order][place]) / Z90
     return max(spread, DEFAULT_ERROR) if len(needed) < FEW_RUNS else spread

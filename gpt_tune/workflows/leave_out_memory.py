@@ -80,9 +80,15 @@ def fit_group(runs: Sequence[Run], with_constant: bool) -> Blind:
     predicted = np.array([x.predicted for x in found]) + shifts
     return Blind(
         cluster_gib=float(np.median(residuals)) if with_constant else 0.0,
-        spread=error_of(measured, predicted, np.array([x.surprise for x in found])),
+        spread=error_of(measured, predicted, np.array([x.surprise for x in found]), _even(runs)),
         relative_errors=tuple(np.abs(predicted / measured - 1.0).tolist()),
     )
+
+
+def _even(runs: Sequence[Run]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """Weights with which every shape counts the same, however many runs it has."""
+    shapes = [(run.model.hidden, run.model.layers, run.model.ffn) for run in runs]
+    return np.array([1.0 / shapes.count(shape) for shape in shapes])
 
 
 def predicted_of(run: Run, estimate: MemoryEstimate) -> float:

@@ -47,6 +47,16 @@ def test_what_the_allocator_may_add_is_no_error() -> None:
     assert error_of(measured, predicted, np.zeros(20)) > 0.05
 
 
+def test_a_shape_with_many_runs_does_not_hide_the_others() -> None:
+    predicted = np.full(100, 40.0)
+    measured = np.where(np.arange(100) < 90, 40.0, 44.0)
+    even = np.where(np.arange(100) < 90, 1 / 90, 1 / 10)
+    assert error_of(measured, predicted, np.zeros(100), even) > error_of(
+        measured[:90], predicted[:90], np.zeros(90)
+    )
+    assert error_of(measured, predicted, np.zeros(100), even) == pytest.approx(np.log(1.1) / 1.645, rel=0.01)
+
+
 def test_an_error_measured_with_one_trainer_is_not_anothers() -> None:
     known = Calibration(memory={"megatron-deepspeed.error": 0.03}, memory_error=0.03)
     assert spread(known, "megatron-deepspeed") == 0.03

@@ -18,10 +18,18 @@ _CLOCK = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?|\b\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|(?<=[IWEF])\d{4} \d\d:\d\d:\d\d[.,]\d{1,9} \d{0,9}"
 )
-_OWN = re.compile(
-    r"0x[0-9a-fA-F]{4,16}\b"
-    r"|\b(?:pid|PID|tid|local_rank|rank|Rank|cudaDev|device|GPU|gpu|busId|port)[ =:#]{1,2}[0-9a-fA-F:.]{1,16}"
-    r"|\[(?:rank ?)?\d{1,7}\]|cuda:\d{1,3}"
+# One pattern for each kind: those that begin with a plain text are found ten times faster than a choice of all.
+_CLOCK_LIKE = re.compile(r":\d\d:")
+_NAMED = (
+    "pid", "PID", "tid", "rank", "Rank", "cudaDev", "device", "GPU", "gpu", "busId", "port",
+)  # fmt: skip
+_OWN_NUMBER = re.compile(
+    r"\b(?:pid|PID|tid|local_rank|rank|Rank|cudaDev|device|GPU|gpu|busId|port)[ =:#]{1,2}[0-9a-fA-F:.]{1,16}"
+)
+_OWN = (
+    re.compile(r"0x[0-9a-fA-F]{4,16}\b"),
+    re.compile(r"\[(?:rank ?)?\d{1,7}\]"),
+    re.compile(r"cuda:\d{1,3}"),
 )
 
 
@@ -129,7 +137,13 @@ def same_text(body: str) -> str:
 
     Figures are kept: two step lines differ, and so do two losses.
     """
-    return _OWN.sub("#", _CLOCK.sub("", body)).strip()
+    if _CLOCK_LIKE.search(body):
+        body = _CLOCK.sub("", body)
+    if any(name in body for name in _NAMED):
+        body = _OWN_NUMBER.sub("#", body)
+    for pattern in _OWN:
+        body = pattern.sub("#", body)
+    return body.strip()
 
 
 @dataclass(frozen=True, slots=True)

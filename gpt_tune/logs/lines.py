@@ -48,6 +48,18 @@ _ERROR = re.compile(
 _WARNING = re.compile(
     r"\b[A-Z]\w{0,40}Warning: |^(?:[\w.-]{1,40}: )?(?:warning|Warning|WARN): |OVERFLOW! Rank|^\*{2,} ?WARNING"
 )
+# What a line must contain to be worth a pattern: looking for a plain text is ten times cheaper.
+_LOGGED = ("INFO", "WARN", "ERROR", "DEBUG", "TRACE", "CRITICAL", "FATAL")
+_GLOG = re.compile(r"[IWEFCV]\d{4} ")
+_FATAL = (
+    "Error", "error", "Exception", "Interrupt", "Traceback", "fatal", "Fatal", "Killed", "fault", "Aborted",
+    "terminate", "*** ", "Xid", "CUDA", "Assertion", "command not found",
+)  # fmt: skip
+_WARNED = ("Warning", "warning", "WARN", "OVERFLOW")
+
+
+def _has(text: str, words: tuple[str, ...]) -> bool:
+    return any(word in text for word in words)
 
 
 class LineFacts(NamedTuple):
@@ -62,7 +74,8 @@ class LineFacts(NamedTuple):
 
 def shown(text: str) -> str:
     """A line as a pane shows it: harmless, its padding squeezed. Search and fold work on this."""
-    return _BLANKS.sub(" ", text if text.isprintable() else text.translate(_SHOWN))
+    text = text if text.isprintable() else text.translate(_SHOWN)
+    return _BLANKS.sub(" ", text) if "  " in text else text
 
 
 def read_line(text: str) -> LineFacts:
@@ -77,14 +90,16 @@ def level_of(text: str, body: str | None = None) -> Level:
     head = text[:HEAD]
     if body is None:
         body = head[read_prefix(head).end :].lstrip()
-    match = _LOGGER.search(head)
-    level: Level = _WORDS[match.group(match.lastgroup or "")] if match is not None else ""
+    level: Level = ""
+    if _has(head, _LOGGED) or _GLOG.search(head):
+        match = _LOGGER.search(head)
+        level = _WORDS[match.group(match.lastgroup or "")] if match is not None else ""
     if level == "error":
         return level
     # An exception printed by a logger at INFO still is one, and most are printed by none.
-    if _ERROR.search(body[:HEAD]):
+    if _has(body, _FATAL) and _ERROR.search(body[:HEAD]):
         return "error"
-    return level or ("warning" if _WARNING.search(body[:HEAD]) else "")
+    return level or ("warning" if _has(body, _WARNED) and _WARNING.search(body[:HEAD]) else "")
 
 
 def at_least(level: Level, wanted: Level) -> bool:

@@ -30,7 +30,9 @@ class Findings(Tasks, Page):
         Binding(
             "R", "cure", "Resubmit with fix", tooltip="See what the fix changes, then review the new run"
         ),
-        Binding("d", "call_nothing", "Dismiss", tooltip="This finding is nothing; say why, and it alarms nobody"),
+        Binding(
+            "d", "call_nothing", "Dismiss", tooltip="This finding is nothing; say why, and it alarms nobody"
+        ),
         Binding("o", "correct", "Correct", tooltip="It really is another finding: choose which"),
         Binding("u", "restore", "Undo", tooltip="Take back what you said of this finding"),
     ]

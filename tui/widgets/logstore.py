@@ -49,7 +49,8 @@ class Row:
 def entry_of(text: str, source: str = "") -> Entry:
     """A line as the store holds it; one that never ends is cut."""
     text = text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "…"
-    return Entry(read_line(text), cell_len(shown(text)), source)
+    drawn = shown(text)
+    return Entry(read_line(text), len(drawn) if drawn.isascii() else cell_len(drawn), source)
 
 
 class LogStore:

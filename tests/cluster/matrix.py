@@ -27,6 +27,7 @@ _HERE_ONLY = (
     "tests/ssh/test_cluster.py::test_the_line_breaks_while_sbatch_decides",
 )
 _HERE = "22.05"  # what Debian 12 has; the table says what was found
+_LAST = re.compile(r"(=+ )?\d+ (passed|failed|skipped|error|deselected)\b.* in [\d.]+s")
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
@@ -95,7 +96,7 @@ def run(version: str, more: list[str]) -> Result:
 def _told(command: list[str]) -> dict[str, int]:
     """Run pytest, pass its lines on, and give the counts of its last one."""
     counts: dict[str, int] = {}
-    # -q twice leaves the last line away.
+    # The project's own -q with one of the user's would leave the last line away.
     with subprocess.Popen(
         [*command, "-o", "addopts=--strict-markers"], stdout=subprocess.PIPE, text=True
     ) as child:
@@ -103,7 +104,7 @@ def _told(command: list[str]) -> dict[str, int]:
         for line in child.stdout:
             sys.stdout.write(line)
             sys.stdout.flush()
-            if re.match(r"=+ .*\d+ (passed|failed|skipped|error).* in ", line):
+            if _LAST.match(line):
                 counts = {what: int(n) for n, what in _COUNT.findall(line)}
     if child.returncode not in (0, 1):
         counts["error"] = counts.get("error", 0) + 1

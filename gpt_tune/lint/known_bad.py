@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpt_tune.layouts import versions
-from gpt_tune.lint.tables import table
+from gpt_tune.lint.tables import container_versions, table
+
+# aws/aws-ofi-nccl maintainer in mosaicml/composer pull request 3844: the installer brings the plugin from 1.39 on.
+_FIRST_WITH_PLUGIN = (1, 39)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,15 @@ def pairs(found: Mapping[str, str]) -> Iterator[Bad]:
             second, entry.get("second_from", "0"), entry.get("second_below", "999")
         ):
             yield Bad(entry["first"], f"{entry['name']}: {entry['why']}.", entry["fix"], entry["source"])
+
+
+def with_bundled(found: Mapping[str, str]) -> dict[str, str]:
+    """The versions with the plugin that an EFA installer brings, where the file names none."""
+    installer = found.get("efa-installer")
+    if installer is None or versions.parse(installer) < _FIRST_WITH_PLUGIN:
+        return dict(found)
+    known = {entry["version"]: entry["aws_ofi_nccl"] for entry in container_versions()["efa"]}
+    return {"aws-ofi-nccl": known.get(installer, "0"), **found}
 
 
 def too_old(found: Mapping[str, str], nodes: int) -> Iterator[Bad]:

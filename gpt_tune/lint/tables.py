@@ -23,6 +23,12 @@ def acs() -> Mapping[str, Any]:
     return toml.load(data_dir("profiles") / "containers" / "acs.toml")
 
 
+@lru_cache(maxsize=1)
+def container_versions() -> Mapping[str, Any]:
+    """What container images are made of, and what an EFA installer brings."""
+    return toml.load(data_dir("profiles") / "containers" / "versions.toml")
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     """The environment variables one library reads. former: only older releases did."""

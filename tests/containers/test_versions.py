@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_good_versions_are_accepted(settings: tuple[str, ...]) -> None:
     assert render.files(container("pretraining", *settings), "/build")
 
 
-def test_refusals_come_from_the_list_that_lint_reads(tmp_path: pytest.TempPathFactory) -> None:
+def test_refusals_come_from_the_list_that_lint_reads(tmp_path: Path) -> None:
     """What is refused here is an error in a hand-written Dockerfile, in the same words."""
     chosen = container("pretraining", "efa=1.48.0", "nccl=2.28.9")
     text = f"""FROM nvcr.io/nvidia/pytorch:25.04-py3
@@ -96,11 +97,28 @@ ENV EFA_INSTALLER_VERSION={chosen.efa}
 ENV NCCL_VERSION={chosen.nccl}
 ENV AWS_OFI_NCCL_VERSION={chosen.plugin}
 """
-    by_lint = {f.message for f in findings(tmp_path, {"Dockerfile": text}) if f.rule == "known-bad-version"}  # type: ignore[arg-type]
+    by_lint = {f.message for f in findings(tmp_path, {"Dockerfile": text}) if f.rule == "known-bad-version"}
     by_us = {p.text for p in pairs.problems(chosen)}
     pair = next(e for e in table("known-bad")["pair"] if e["from"] == "2.28.9")
     assert any(t.startswith(pair["name"]) for t in by_lint & by_us)
     assert any(t.startswith("EFA installer 1.48.0") for t in by_us)
+
+
+@pytest.mark.parametrize(
+    ("efa", "nccl", "bad"),
+    [
+        ("1.49.0", "2.28.9-1", True), ("1.43.2", "2.28.9-1", True), ("1.45.0", "2.29.2-1", True),
+        ("1.37.0", "2.28.9-1", False), ("1.49.0", "2.29.3-1", False), ("1.50.0", "2.27.7-1", False),
+    ],
+)  # fmt: skip
+def test_lint_knows_the_plugin_that_an_installer_brings(
+    efa: str, nccl: str, bad: bool, tmp_path: Path
+) -> None:
+    text = (
+        f"FROM nvcr.io/nvidia/pytorch:25.04-py3\nENV NCCL_VERSION={nccl}\nARG EFA_INSTALLER_VERSION={efa}\n"
+    )
+    found = [f for f in findings(tmp_path, {"Dockerfile": text}) if f.rule == "known-bad-version"]
+    assert [f.line for f in found] == ([2] if bad else [])
 
 
 BAD_SETTINGS = [

@@ -18,7 +18,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+")
 def _known_bad(document: Document, project: Project) -> Iterator[Hit]:
     places = dict(_versions_in(document))
     found = {what: version for what, (version, _) in places.items()}
-    for bad in (*known_bad.alone(found), *known_bad.pairs(found)):
+    for bad in (*known_bad.alone(found), *known_bad.pairs(known_bad.with_bundled(found))):
         yield Hit(places[bad.what][1], bad.text, bad.fix)
 
 

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from gpt_tune import jobs
 from gpt_tune.errors import UserError
+from gpt_tune.ledger import Ledger
+from gpt_tune.schedulers.local import Local
+from tests.jobs.helpers import prepared, rendered
 from tests.tui.fakes import run
+from tests.tui.terminal import Terminal
 from tui import settings
 from tui.notify import changes, sequence
 from tui.settings import Notify
@@ -126,3 +131,30 @@ def test_a_wrong_setting_names_the_nearest(home: Path, text: str, words: str) ->
         settings.load()
     assert words in str(refused.value)
     assert path.name in str(refused.value)
+
+
+@pytest.mark.terminal
+def test_the_end_of_a_run_rings_in_a_real_terminal(home: Path, tmp_path: Path) -> None:
+    scheduler, ledger = Local(), Ledger.open()
+    spec = prepared(scheduler, tmp_path / "runs")
+    go = tmp_path / "go"
+    body = f"until [ -e {go} ]; do sleep 0.1; done"
+    record = jobs.submit(spec, rendered(spec, body), scheduler, ledger)
+    try:
+        with Terminal(columns=120, TMUX="", VTE_VERSION="") as terminal:
+            terminal.see("1 live")
+            terminal.press("c")  # a screen that shows no states: the news comes all the same
+            terminal.see("Clusters")
+            terminal.press("escape")  # alone: with a letter behind it, it would be Alt and that letter
+            terminal.see("Plan, submit")
+            terminal.press("r")
+            terminal.see("RUNNING")
+            assert b"\x1b]9;" not in terminal.raw
+            go.touch()
+            terminal.until(lambda: b"\x1b]9;" in terminal.raw, "the terminal's message")
+            message = terminal.raw.partition(b"\x1b]9;")[2].partition(b"\x07")[0]
+            assert message.startswith(record.name.encode())
+            assert b"has completed" in message
+            terminal.see("has completed")
+    finally:
+        jobs.cancel(record.run_id, ledger)

@@ -1,25 +1,33 @@
-"""Owns the command palette: everything the keys of a screen do, by name."""
+"""Owns the command palette: everything the keys of a screen do, by name, what is likeliest first."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from tui.screens.dialogs import OBVIOUS
-from tui.widgets.keybar import binding_words, key_words
+from tui.widgets.keybar import ORDER, binding_words, key_words
 
-if TYPE_CHECKING:
-    from textual.dom import DOMNode
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One line of the palette: its name, what it does and by which key, and doing it."""
+
+    name: str
+    words: str
+    run: Callable[[], Any]
 
 
 class KeyCommands(Provider):
-    """What the keys of the current screen do, so that nothing needs to be remembered."""
+    """What the keys of the current screen do, so that nothing needs to be remembered; then what works everywhere."""
 
-    def _commands(self) -> list[tuple[str, str, str, DOMNode]]:
-        """(name, help, action, where it is bound) of each action that works now, once."""
-        found: dict[str, tuple[str, str, str, DOMNode]] = {}
+    def commands(self) -> list[Command]:
+        """Those of the footer first, in its order; then the other keys of the screen; then the app's own."""
+        found: dict[str, tuple[tuple[bool, float], Command]] = {}
         for node, binding, enabled, tip in self.screen.active_bindings.values():
             if (
                 enabled
@@ -27,22 +35,24 @@ class KeyCommands(Provider):
                 and not binding.system
                 and not binding.action.startswith(OBVIOUS)
             ):
-                words = (
-                    f"{tip or binding.tooltip or binding.description} (key: {key_words(self.app, binding)})"
-                )
+                key = key_words(self.app, binding)
+                words = f"{tip or binding.tooltip or binding.description} (key: {key})"
                 name = binding_words(self.screen, binding) or binding.description
-                found.setdefault(binding.action, (name, words, binding.action, node))
-        return list(found.values())
+                run = partial(self.app.run_action, binding.action, node)
+                place = (not binding.show, ORDER.get(key, 0))
+                found.setdefault(binding.action, (place, Command(name, words, run)))
+        keys = [command for _, command in sorted(found.values(), key=lambda item: item[0])]
+        names = {command.name for command in keys}
+        system = [Command(c.title, c.help, c.callback) for c in self.app.get_system_commands(self.screen)]
+        return [*keys, *(c for c in system if c.name not in names)]
 
     async def discover(self) -> Hits:
-        for name, words, action, node in self._commands():
-            yield DiscoveryHit(name, partial(self.app.run_action, action, node), help=words)
+        for command in self.commands():
+            yield DiscoveryHit(command.name, command.run, help=command.words)
 
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
-        for name, words, action, node in self._commands():
-            score = matcher.match(name)
+        for command in self.commands():
+            score = max(matcher.match(command.name), matcher.match(command.words) / 2)
             if score > 0:
-                yield Hit(
-                    score, matcher.highlight(name), partial(self.app.run_action, action, node), help=words
-                )
+                yield Hit(score, matcher.highlight(command.name), command.run, help=command.words)

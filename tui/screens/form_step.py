@@ -161,6 +161,11 @@ class GpusStep(FormStep):
     first = "resources.gpus"
     HELP_TEXT = "A job takes part of one node, or whole nodes."
 
+    def question_words(self) -> str:
+        """Where there are no GPUs, the same number counts processes."""
+        label = next((f.label for f in self.tune.fields(self.step) if f.key == self.first), "GPUs")
+        return self.question if label == "GPUs" else f"How many {label.lower()}? There are no GPUs here."
+
 
 class TrainingStep(FormStep):
     step = "training"

@@ -41,8 +41,12 @@ class StepPage(Tasks, Page):
     def content(self) -> ComposeResult:
         yield from ()
 
+    def question_words(self) -> str:
+        """What this step asks, in words that fit the draft."""
+        return self.question
+
     def body(self) -> ComposeResult:
-        yield Lines([[(self.question, "strong")]], id="question")
+        yield Lines([[(self.question_words(), "strong")]], id="question")
         yield from self.content()
         yield Lines(id="help", indent=2)
         yield Summary(id="summary")
@@ -58,6 +62,8 @@ class StepPage(Tasks, Page):
     def resumed(self) -> None:
         """On top (again): another step may have changed what is shown here."""
         self.update_path()
+        for line in self.query("#question").results(Lines):  # the plan and the review ask nothing in words
+            line.say(self.question_words(), "strong")
         self.show_summary()
 
     def show_summary(self) -> None:

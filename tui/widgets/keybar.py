@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.strip import Strip
@@ -20,7 +20,7 @@ SHORT = {
 }  # fmt: skip
 
 
-_ORDER = {
+ORDER = {
     "Enter": -2,
     "↑↓": -1,
     "←→": -1,
@@ -36,12 +36,14 @@ def key_words(app: App[object], binding: Binding) -> str:
     return binding.key_display or SHORT.get(binding.key) or app.get_key_display(binding)
 
 
-def global_key(app: App[object], name: str) -> str:
-    """The key of an action of the app, as the user has it."""
-    for _, binding in app._bindings.copy():
+def named_key(owner: App[Any] | Screen[Any], name: str) -> str:
+    """The key of an action of the app or of a screen by its name, as the user has it."""
+    app: App[Any] = owner.app
+    mine: dict[str, str] = getattr(getattr(app, "settings", None), "keys", {})
+    for _, binding in owner._bindings.copy():
         if binding.id == name:
-            mine: dict[str, str] = getattr(getattr(app, "settings", None), "keys", {})
-            return app.get_key_display(binding.with_key(key=mine.get(name, binding.key)))
+            key = mine.get(name, binding.key).partition(",")[0]
+            return key_words(app, binding.with_key(key=key, key_display=None))
     return ""
 
 
@@ -78,9 +80,9 @@ class KeyBar(Painted):
             for b in shown_bindings(self.screen)
             if binding_words(self.screen, b)
         ]
-        items.sort(key=lambda item: _ORDER.get(item[0], 0))
+        items.sort(key=lambda item: ORDER.get(item[0], 0))
         while len(items) > 1 and sum(len(k) + len(w) + 3 for k, w, _ in items) - 2 > self.size.width:
-            spare = [i for i, item in enumerate(items) if 0 <= _ORDER.get(item[0], 0) < 1]
+            spare = [i for i, item in enumerate(items) if 0 <= ORDER.get(item[0], 0) < 1]
             items.pop(spare[-1] if spare else -2)
         return items
 

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from tui.screens.window import BOX, Window
 from tui.widgets.fields import Entry
-from tui.widgets.keybar import KeyBar, binding_words, global_key, key_words
+from tui.widgets.keybar import KeyBar, binding_words, key_words, named_key
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
 
@@ -77,7 +77,7 @@ def key_lines(screen: Screen[object]) -> list[Line]:
             found.setdefault(binding.action, (not binding.show, key_words(screen.app, binding), what))
     listed = sorted(found.values(), key=lambda item: item[0])
     always = [("^p", "Everything that can be done here, by name")]
-    always += [(global_key(screen.app, name), what) for name, what in GLOBAL]
+    always += [(named_key(screen.app, name), what) for name, what in GLOBAL]
     shown = {key for key, _ in always}
     pairs = [(key, what) for _, key, what in listed if key not in shown] + always
     return [[(f"{key:>12}  ", "key"), (what, "")] for key, what in pairs]

@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from tui.screens.base import Page
 from tui.tasks import Tasks
 from tui.widgets.columns import Column
+from tui.widgets.keybar import named_key
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Cell, Line
 from tui.widgets.rows import Row, RowList
@@ -46,7 +47,10 @@ class Home(Tasks, Page):
         Binding("k", "menu('doctor')", "Check", show=False),
         Binding("d", "menu('replay')", "Demo", show=False),
         Binding("q", "app.quit", "Quit", id="home.quit"),
-        Binding("escape", "app.leave('Esc')", "Quit", show=False, id="back", tooltip="Esc twice: quit"),
+        # Pressed on the way back, often once too many: it must not end the program.
+        Binding(
+            "escape", "stay", "Back", show=False, id="back", tooltip="Nothing is behind this screen; q quits"
+        ),
     ]
     DEFAULT_CSS = """
     Home > #hello { margin: 1 2; height: auto; }
@@ -108,6 +112,11 @@ class Home(Tasks, Page):
     def _chosen(self, event: RowList.Chosen) -> None:
         event.stop()
         self.action_menu(event.key)
+
+    def action_stay(self) -> None:
+        """Say how to leave."""
+        key = named_key(self, "home.quit")
+        self.notify(f"This is the first screen: {key} quits. Running jobs go on.", markup=False)
 
     def action_menu(self, what: str) -> None:
         """Open what was chosen; before the look around has ended, as soon as it has."""

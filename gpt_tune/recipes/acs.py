@@ -53,6 +53,7 @@ class AcsRecipe:
         inside = _inside(work)
         look = preflight.look(inside)
         values = script.common_values(inside, _mounts(work), look)
+        values["container_variables"] = []  # the template passes its own
         values["environment"] = Environment()  # the image is checked where docker is not used instead of it
         variables = [
             (v.name, v.value, v.why)

@@ -162,7 +162,17 @@ def common_values(spec: JobSpec, also_mount: Iterable[str] = (), look: Look | No
         "apptainer_image": environment.image if apptainer else "",
         "prefix": prefix,
         "preflight": look,
+        "container_variables": _container_variables(spec) if pyxis else [],
     }
+
+
+def _container_variables(spec: JobSpec) -> list[str]:
+    """Names that a job exports for its network and its site, whatever an image says."""
+    named = [
+        *spec.site.environment.variables,
+        *(v.name for v in network.variables(spec.site, spec.nodes, spec.gpus)),
+    ]
+    return sorted({n for n in named if not n.startswith("GPT_TUNE_")})
 
 
 def _token(token: str) -> str:

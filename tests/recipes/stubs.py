@@ -25,7 +25,7 @@ with open(path + ".env", "wb") as file:
 
 _SRUN = """#!/bin/bash
 # The part of srun that job scripts use: one task, with the variables Slurm would set.
-[[ $1 != --help ]] || { echo "  --container-image=IMAGE"; exit 0; }
+[[ $1 != --help ]] || { echo "  --container-image=IMAGE --container-env=NAMES"; exit 0; }
 printf '%s\\0' "$@" >"$STUB_OUT/srun-$$.argv"
 output=/dev/stdout nodes=1
 while [[ $1 == --* ]]; do

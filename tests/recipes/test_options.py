@@ -216,6 +216,19 @@ def test_pyxis_goes_to_srun_and_needs_slurm(tmp_path: Path) -> None:
     assert f"The image {image} is not on this node." in gone.output
 
 
+def test_an_image_does_not_win_over_the_jobs_network(tmp_path: Path) -> None:
+    """Images bake FI_PROVIDER or NCCL_DEBUG, and pyxis lets them win unless the names are given."""
+    site = Site(node="p6-b200")
+    spec = job(tmp_path / "run", TINY, gpus=16, gpus_per_node=8, nodes=2, site=site)
+    spec = with_environment(spec, kind="pyxis", image="docker://img", variables={"HF_HOME": "/fsx/hf"})
+    (call,) = started(spec, tmp_path / "a").calls("srun")
+    (names,) = (w.partition("=")[2].split(",") for w in call if w.startswith("--container-env="))
+    assert {"FI_PROVIDER", "NCCL_SOCKET_IFNAME", "HF_HOME"} <= set(names)
+    assert not any(n.startswith("GPT_TUNE_") for n in names)
+    plain = with_environment(job(tmp_path / "run2", TINY), kind="pyxis", image="docker://img")
+    assert not any("container-env" in w for w in started(plain, tmp_path / "b").calls("srun")[0])
+
+
 @pytest.mark.parametrize("gpus", [0, 8])
 def test_apptainer_wraps_the_command_of_each_rank(tmp_path: Path, gpus: int) -> None:
     spec = job(tmp_path / "run", TINY, gpus=gpus, gpus_per_node=gpus)

@@ -226,13 +226,13 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
         if not isinstance(self.screen, Help):
             self.push_screen(Help(self.screen, getattr(self.screen, "HELP_TEXT", "")))
 
-    def action_leave(self, key: str = "Ctrl+C") -> None:
+    def action_leave(self) -> None:
         """Quit, when asked twice: such a key is pressed too easily."""
         now = monotonic()
         if now - self._asked_to_leave < LEAVE_SECONDS:
             self.exit(0)
         self._asked_to_leave = now
-        self.notify(f"Press {key} again to quit. Running jobs go on.", markup=False, timeout=LEAVE_SECONDS)
+        self.notify("Press Ctrl+C again to quit. Running jobs go on.", markup=False, timeout=LEAVE_SECONDS)
 
     def action_copy_out(self) -> None:
         """Put text on the clipboard of the user's own machine, through the terminal (OSC 52)."""

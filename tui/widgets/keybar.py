@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual import events
 from textual.strip import Strip
@@ -36,12 +36,14 @@ def key_words(app: App[object], binding: Binding) -> str:
     return binding.key_display or SHORT.get(binding.key) or app.get_key_display(binding)
 
 
-def global_key(app: App[object], name: str) -> str:
-    """The key of an action of the app, as the user has it."""
-    for _, binding in app._bindings.copy():
+def named_key(owner: App[Any] | Screen[Any], name: str) -> str:
+    """The key of an action of the app or of a screen by its name, as the user has it."""
+    app: App[Any] = owner.app
+    mine: dict[str, str] = getattr(getattr(app, "settings", None), "keys", {})
+    for _, binding in owner._bindings.copy():
         if binding.id == name:
-            mine: dict[str, str] = getattr(getattr(app, "settings", None), "keys", {})
-            return app.get_key_display(binding.with_key(key=mine.get(name, binding.key)))
+            key = mine.get(name, binding.key).partition(",")[0]
+            return key_words(app, binding.with_key(key=key, key_display=None))
     return ""
 
 

@@ -17,6 +17,7 @@ from gpt_tune.profiles.schema import LayoutChoice, Profile
 from gpt_tune.rendering import single_line
 from gpt_tune.resources import data_dir, existing_file
 from gpt_tune.workflows import sweep as sweeps
+from gpt_tune.workflows.flat_layout import flat_layout
 from gpt_tune.workflows.sweeping import grid
 from gpt_tune.workflows.sweeping.grid import Task
 
@@ -143,14 +144,25 @@ def prepare(profile: Profile, name: str, steps: int = grid.STEPS, at_once: int |
 
     at_once: None runs one rung at a time, since rungs at work beside each other share network and storage.
     """
-    rungs = tasks(profile, load(name), steps)
+    ladder = load(name)
+    rungs = tasks(profile, ladder, steps)
     able = [task for task in rungs if not task.problem]
     if len(able) < 2:
         problem = next((task.problem for task in rungs if task.problem), "")
         raise UserError(
             f"Only {len(able)} of {len(rungs)} rungs can run, and a comparison needs two: {problem}", ""
         )
+    if recipes.planned(profile.recipe):
+        rungs = _on_one_layout(profile, ladder, steps, able[0])
     return sweeps.prepare_tasks(profile, rungs, at_once or 1)
+
+
+def _on_one_layout(profile: Profile, ladder: Ladder, steps: int, first: Task) -> list[Task]:
+    """The rungs on the layout that the planner gives the first: another one on each would be compared as well."""
+    plan = next(iter(sweeps.prepare_tasks(profile, [first]).launches.values())).plan
+    layout = flat_layout(plan.to_json()["layout"]) if plan is not None else {}
+    pinned = replace(profile, layout=LayoutChoice(fixed={**layout, **profile.layout.fixed}))
+    return tasks(pinned, ladder, steps)
 
 
 def is_ladder(values: Sequence[Mapping[str, str]]) -> bool:

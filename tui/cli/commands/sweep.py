@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--top", type=int, default=None, help="Try the planner's N best layouts.")
 @click.option(
     "--ladder", metavar="NAME", default=None,
-    help="Try an ablation ladder, one more component a rung, and compare in order: acs, or a TOML file.",
+    help="Try an ablation ladder, one more component a rung, and compare in order: acs, kernels, or a TOML file.",
 )  # fmt: skip
 @click.option("--steps", type=int, default=20, show_default=True, help="Steps of each run.")
 @click.option("--stop-losers", is_flag=True, help="End runs as soon as they are surely slower than the best.")

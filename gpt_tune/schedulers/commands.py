@@ -54,13 +54,17 @@ class Commands(Protocol):
 
 
 class LocalCommands:
-    """Commands on this machine."""
+    """Commands on this machine. variables: added to each command's environment."""
+
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        self._variables = dict(variables or {})
 
     def run(
         self, argv: Sequence[str], timeout: float, job_variables: Mapping[str, str] | None = None
     ) -> Completed:
         environment = clean_environment(os.environ)
         environment.update(READING if job_variables is None else job_variables)
+        environment.update(self._variables)
         try:
             done = subprocess.run(
                 list(argv),

@@ -204,7 +204,8 @@ REFUSALS = (
 _LOST = re.compile(
     r"unable to contact slurm controller|socket timed out|zero bytes were transmitted|transport endpoint"
     r"|connection (refused|timed out|reset)|message (receive|send) failure|communication (connection|shutdown)"
-    r"|insane message length|unexpected message|header lengths|standby mode|broken pipe|no route to host",
+    r"|can't be reached now|insane message length|unexpected message|header lengths|standby mode|broken pipe"
+    r"|no route to host",
     re.IGNORECASE,
 )
 _NOISE = re.compile(

@@ -321,7 +321,13 @@ def configuration_problem(path: str, files: Files) -> str:
 
 
 def configured_name() -> str | None:
-    """ClusterName of the slurm.conf this machine uses, None when it has no such file (configless)."""
+    """The cluster that Slurm's commands mean here: the one $SLURM_CLUSTERS names, else slurm.conf's ClusterName.
+
+    None when there is no such file (configless).
+    """
+    chosen = os.environ.get("SLURM_CLUSTERS", "")
+    if re.fullmatch(r"[A-Za-z0-9_.-]+", chosen) and chosen != "all":
+        return chosen
     candidates = [os.environ.get("SLURM_CONF", "")] if os.environ.get("SLURM_CONF") else [
         "/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf",
     ]  # fmt: skip

@@ -261,3 +261,37 @@ async def test_leaving_closes_what_was_read_from() -> None:
         await opened(app, driver)
         await driver.press("escape")
         await until(pilot, lambda: watch.closed, "the end of reading")
+
+
+async def test_under_a_window_nothing_is_drawn_and_nothing_is_lost() -> None:
+    watch = FakeWatch(healthy(LINES), PREDICTION)
+    app = monitor(watch)
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        page = app.screen
+        await driver.press("slash")
+        new = tuple(LogLine(f"{i % 8}: new {i}", "out") for i in range(50))
+        watch.push(replace(healthy(count=400), lines=new))
+        await until(pilot, lambda: len(page.query_one(LogPane).store.held) == 152, "the lines kept")
+        assert "new 49" not in driver.text
+        await driver.press("escape")
+        await driver.see("new 49")
+        await driver.see("400/5,000")
+
+
+async def test_under_a_window_a_view_that_reads_stays_where_it_reads() -> None:
+    watch = FakeWatch(healthy(LINES), PREDICTION)
+    app = monitor(watch)
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        page = app.screen
+        await driver.press("home")
+        await driver.see("line 0")
+        await driver.press("slash")
+        watch.push(replace(healthy(), lines=tuple(LogLine(f"new {i}", "out") for i in range(50))))
+        await until(pilot, lambda: len(page.query_one(LogPane).store.held) == 152, "the lines kept")
+        await driver.press("escape")
+        await driver.see("50 new lines")
+        assert "line 0" in driver.text

@@ -22,6 +22,7 @@ from tui.screens.monitor_compare import CompareKeys
 from tui.screens.monitor_follow import Following, Shot, ShotTaken
 from tui.screens.monitor_log import LogKeys
 from tui.tasks import Tasks
+from tui.widgets.chart_data import Figure
 from tui.widgets.lines import Lines
 from tui.widgets.logpane import LogPane
 from tui.widgets.paint import Line, line_width, squeeze
@@ -66,6 +67,7 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
         self.scene = first_scene(record)
         self.newest: WatchUpdate | None = None
         self.following: Following | None = None
+        self._figures: dict[str, Figure] = {}  # not shown yet
         self.listeners: list[Callable[[Shot], None]] = []  # screens above this one
         self._saw_last_step = False
 
@@ -127,13 +129,27 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
         self.scene, self.newest = shot.scene, shot.update
         with self.app.batch_update():
             self.log_pane.add(shot.lines, shot.filter)
-            self.log_pane.mark(self.scene.excerpt)
             if shot.older is not None:
                 self.show_older(shot.older)
-            self.show_figures(shot.charts)
-            self.show_scene()
+            self._figures.update(shot.charts)
+            if not self.log_pane.still:
+                self.draw_now()
             for listener in self.listeners:
                 listener(shot)
+
+    def draw_now(self) -> None:
+        self.log_pane.mark(self.scene.excerpt)
+        self.show_figures(self._figures)
+        self._figures = {}
+        self.show_scene()
+
+    def on_screen_suspend(self) -> None:
+        """Something stands above: what comes is kept, but not drawn, so that the other one has the time."""
+        self.log_pane.hold_still(True)
+
+    def on_screen_resume(self) -> None:
+        self.log_pane.hold_still(False)
+        self.draw_now()
 
     def on_follow_failed(self, event: FollowFailed) -> None:
         event.stop()

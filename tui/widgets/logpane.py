@@ -54,8 +54,9 @@ class LogPane(Filtering, Painted, ScrollView, can_focus=True):
         super().__init__(id=id)
         self.store = LogStore(max_lines)
         self.finder = Finder()
+        self.still = False
         self._bad = ""
-        self._shift = 0
+        self._shift = self._gone = 0
 
     # --- content
 
@@ -70,6 +71,11 @@ class LogPane(Filtering, Painted, ScrollView, can_focus=True):
         at_end = self.at_end
         gone = self.store.add(entries)
         self.finder.more(self.store)
+        if self.still:
+            if not self.follow:
+                self.set_reactive(LogPane.unseen, self.unseen + sum(entry.wanted for entry in entries))
+                self._gone += gone
+            return
         self._resize_view()
         if self.follow and at_end:
             self._to_end()
@@ -78,6 +84,20 @@ class LogPane(Filtering, Painted, ScrollView, can_focus=True):
             if gone:
                 self._scroll(max(round(self.scroll_y) - gone, 0))
         self.refresh()
+
+    def hold_still(self, on: bool) -> None:
+        """Take lines without drawing them; off: draw what has come meanwhile."""
+        self.still = on
+        if on:
+            self._gone = 0  # counts rows that leave at the top meanwhile
+            return
+        self._resize_view()
+        if self.follow:
+            self._to_end()
+        else:
+            self._scroll(max(round(self.scroll_y) - self._gone, 0))
+        self.refresh()
+        self.post_message(self.Moved())
 
     def add_older(self, entries: Sequence[Entry]) -> bool:
         """Lines before the oldest one; what is read stays where it is. False when not all have room."""

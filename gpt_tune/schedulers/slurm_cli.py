@@ -50,6 +50,7 @@ class SlurmCli:
         self._configuration: dict[str, str] = {}
         self._name = ""
         self._federated = False
+        self._is_configured = False  # looked at once: behind ssh each look is a round trip
 
     # -- what the cluster is ----------------------------------------------------------------------
     @property
@@ -96,8 +97,11 @@ class SlurmCli:
 
     def check_configured(self) -> None:
         """NotConfigured when $SLURM_CONF names no slurm.conf: Slurm's commands would wait a minute for the file."""
+        if self._is_configured:
+            return
         path = self._own_variables().get("SLURM_CONF", "")
         problem = configuration_problem(path, self.files)
+        self._is_configured = not problem
         if problem:
             raise NotConfigured(
                 f"SLURM_CONF is {path}, which {problem}.",

@@ -66,6 +66,8 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
         return replace(draft, site=site, origins=origins)
     profile = settings.with_value(draft.profile, key, text, "this run")
     profile = _without_rival(profile, key)
+    if key == "resources.gpu" and profile.resources.gpu:
+        profile = _for_other_nodes(draft, profile)
     changed = replace(draft, profile=profile, origins=origins)
     _check_meaning(changed, key)
     check_values(profile, "this run")
@@ -92,6 +94,14 @@ def _without_rival(profile: Profile, key: str) -> Profile:
     elif key == "training.tokens" and training.tokens is not None:
         training = replace(training, iterations=None)
     return replace(profile, training=training)
+
+
+def _for_other_nodes(draft: Draft, profile: Profile) -> Profile:
+    """A GPU or node type that is chosen takes the place of the node type that a profile names."""
+    resources = replace(profile.resources, node="")
+    if draft.origins.get("resources.gpus_per_node") != YOU:
+        resources = replace(resources, gpus_per_node=None)
+    return replace(profile, resources=resources)
 
 
 def _check_site(key: str, site: Site) -> None:

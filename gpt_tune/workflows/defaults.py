@@ -61,6 +61,12 @@ def _partition(draft: Draft) -> Default:
     return name, "site" if draft.site.partition == name else "the cluster"
 
 
+def _gpu(draft: Draft) -> Default:
+    """A profile may name its node type instead of the GPU."""
+    node = draft.profile.resources.node
+    return node, draft.origins.get("resources.node") or (f"profile {draft.base}" if node else "default")
+
+
 def _gpus(draft: Draft) -> Default:
     found = machine(draft)
     return (found.node_gpus, "one node") if found else (None, "")
@@ -97,6 +103,7 @@ def _trainer_path(draft: Draft) -> Default:
 _BY_KEY: dict[str, Callable[[Draft], Default]] = {
     "cluster": _cluster,
     "resources.partition": _partition,
+    "resources.gpu": _gpu,
     "resources.gpus": _gpus,
     "resources.gpus_per_node": _gpus_per_node,
     "model.seq_length": _seq_length,

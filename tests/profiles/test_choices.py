@@ -342,3 +342,15 @@ def test_no_more_processes_than_this_machine_bears(number: str) -> None:
     assert "no GPUs and 64 CPUs" in str(told) or "at most 18 digits" in str(told)
     kept = replace(local(), profile=replace(local().profile, resources=Resources(gpus=10**6)))
     assert [(p.step, p.key) for p in choices.problems(kept)] == [("gpus", "resources.gpus")]
+
+
+def test_a_profiles_node_type_is_the_answer_and_another_choice_takes_its_place(home: Path) -> None:
+    profile = replace(Profile(), resources=Resources(gpus=64, gpus_per_node=8, node="p6-b200"))
+    draft = choices.start(profile, choices.PLAN_ONLY, base="aws", available=())
+    shown = {f.key: f for f in choices.fields(draft, "gpus")}
+    assert (shown["resources.gpu"].value, shown["resources.gpu"].source) == ("p6-b200", "profile aws")
+    assert choices.check(draft, "resources.gpu", shown["resources.gpu"].value) is None
+    other = choices.put(draft, "resources.gpu", "alibaba-gpu-hpn")
+    assert choices.plan_request(other).node.id == "alibaba-gpu-hpn"
+    assert choices.plan_request(other).node.gpus_per_node == 16
+    assert {f.key: f.value for f in choices.fields(other, "gpus")}["resources.gpu"] == "alibaba-gpu-hpn"

@@ -241,4 +241,5 @@ def _cells(name: str, profile: Any, own: bool) -> tuple[Any, ...]:
     of = "you" if own else "shipped"
     if isinstance(profile, str):
         return name, of, "", "", [(profile, "bad")]
-    return name, of, profile.recipe, profile.model.id, [(profile.description, "muted")]
+    model = "" if profile.recipe in ("smoke", "custom") else profile.model.id  # those bring their own
+    return name, of, profile.recipe, model, [(profile.description, "muted")]

@@ -27,6 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 GOAL_MS, GOAL_BYTES = 50.0, 5000.0
 SETTLED_SECONDS = 0.004
 APP = "from benchmarks.key_to_paint_app import main; raise SystemExit(main({log!r}))"
+BARE = "from benchmarks.key_to_paint_app import bare; raise SystemExit(bare())"
+BARE_KEYS = (("q", "a bare window", ""), ("\x1b", "", "a bare window"))
 WRITER = "from benchmarks.key_to_paint_app import write; write({log!r}, {rate}, {steps})"
 # (key, what must then stand on screen, what must not): every kind of work a key can start
 KEYS: tuple[tuple[str, str, str], ...] = (
@@ -53,7 +55,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
 class Screen:
     """The program in a pseudo-terminal of its own. `sent`: bytes it wrote."""
 
-    def __init__(self, log: Path, columns: int, rows: int) -> None:
+    def __init__(self, code: str, columns: int, rows: int) -> None:
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.sent = 0
@@ -61,7 +63,7 @@ class Screen:
         self.pid, self.file = pty.fork()
         if self.pid == 0:
             os.chdir(ROOT)
-            os.execve(sys.executable, [sys.executable, "-c", APP.format(log=str(log))], environment)
+            os.execve(sys.executable, [sys.executable, "-c", code], environment)
         ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def text(self) -> str:
@@ -134,20 +136,36 @@ def keys(log: Path, rate: int, rounds: int, size: tuple[int, int]) -> dict[str, 
     """Times of each key while so many lines a second come."""
     log.write_text("")
     writer = _writer(log, rate, 0)
-    screen = Screen(log, *size)
-    times: dict[str, list[tuple[float, float]]] = {}
+    screen = Screen(APP.format(log=str(log)), *size)
     try:
-        screen.until("┤", "")
-        screen.quiet(3.0)
-        for _ in range(rounds):
-            for number, (key, shown, gone) in enumerate(KEYS):
-                name = f"{number:2d} {key!r}"
-                times.setdefault(name, []).append(press(screen, key, shown, gone))
-                screen.quiet(0.25)
+        return pressed(screen, KEYS, rounds)
     finally:
         screen.close()
         writer.kill()
         writer.wait()
+
+
+def yardstick(rounds: int, size: tuple[int, int]) -> dict[str, list[tuple[float, float]]]:
+    """The same of a bare app's window: what of it is Textual's, and the machine's at this moment."""
+    screen = Screen(BARE, *size)
+    try:
+        return pressed(screen, BARE_KEYS, rounds)
+    finally:
+        screen.close()
+
+
+def pressed(
+    screen: Screen, wanted: tuple[tuple[str, str, str], ...], rounds: int
+) -> dict[str, list[tuple[float, float]]]:
+    """Times of each key, once the first picture stands."""
+    times: dict[str, list[tuple[float, float]]] = {}
+    screen.until("┤", "")
+    screen.quiet(3.0)
+    for _ in range(rounds):
+        for number, (key, shown, gone) in enumerate(wanted):
+            name = f"{number:2d} {key!r}"
+            times.setdefault(name, []).append(press(screen, key, shown, gone))
+            screen.quiet(0.25)
     return times
 
 
@@ -155,7 +173,7 @@ def traffic(log: Path, seconds: float, size: tuple[int, int]) -> float:
     """Bytes a second that one healthy job with one step a second sends to the terminal."""
     log.write_text("")
     writer = _writer(log, 0, 1)
-    screen = Screen(log, *size)
+    screen = Screen(APP.format(log=str(log)), *size)
     try:
         screen.until("┤", "")
         screen.quiet(3.0)
@@ -213,6 +231,8 @@ def main() -> None:
             line("all keys", [t for values in times.values() for t in values]),
             f"  goal p95 < {GOAL_MS:.0f} ms",
         )
+        bare = [t for values in yardstick(chosen.rounds, (columns, rows)).values() for t in values]
+        print(line("bare app's window", bare))
         rate = traffic(log, chosen.seconds, (columns, rows))
         print(f"one healthy job, one step a second: {rate:,.0f} bytes/s   goal < {GOAL_BYTES:,.0f}")
 

@@ -61,6 +61,33 @@ def main(log: str) -> int:
     return App(Bench()).run() or 0
 
 
+def bare() -> int:
+    """The least that Textual itself needs for a window: one label under another, nothing else going on."""
+    from textual.app import App, ComposeResult
+    from textual.screen import ModalScreen
+    from textual.widgets import Static
+
+    from tui.promptness import be_prompt
+
+    class Window(ModalScreen[None]):
+        BINDINGS = [("escape", "dismiss", "Close")]  # noqa: RUF012
+
+        def compose(self) -> ComposeResult:
+            yield Static("a bare window")
+
+    class Bare(App[int]):
+        BINDINGS = [("q", "open", "Open")]  # noqa: RUF012
+
+        def compose(self) -> ComposeResult:
+            yield Static("a bare app ┤")
+
+        def action_open(self) -> None:
+            self.push_screen(Window())
+
+    be_prompt()
+    return Bare().run() or 0
+
+
 def write(log: str, rate: int, steps: int) -> None:
     """Append until killed: `rate` lines a second, or when that is 0 `steps` step lines a second."""
     lines = log_lines()

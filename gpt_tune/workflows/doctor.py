@@ -14,7 +14,7 @@ from typing import Literal
 
 from gpt_tune import clusters
 from gpt_tune.errors import UserError
-from gpt_tune.ledger import Ledger
+from gpt_tune.ledger import Ledger, file_system
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.guess import SHARED_FILE_SYSTEMS
 from gpt_tune.profiles.schema import Site
@@ -111,6 +111,14 @@ def _ledger() -> Iterator[Check]:
         yield Check("ledger", "error", error.message, error.hint)
     else:
         yield Check("ledger", "ok", f"{runs} run{'' if runs == 1 else 's'} remembered")
+        if file_system.is_network(ledger.path):
+            yield Check(
+                "ledger",
+                "info",
+                f"{ledger.path} lies on a network file system: gpt-tune keeps it safe there by file locks, which some "
+                "servers do not have.",
+                "If it is ever said to be locked or damaged: set XDG_STATE_HOME to a folder on a local disk.",
+            )
 
 
 def _terminal() -> Iterator[Check]:

@@ -15,6 +15,7 @@ import pytest
 
 from gpt_tune.errors import UserError
 from gpt_tune.ledger import JobRecord, KeptFinding, Ledger, Poll, RunRecord, default_path, file_system, schema
+from gpt_tune.workflows import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -305,3 +306,12 @@ def test_a_batch_is_written_whole_or_not_at_all(home: Path) -> None:
         assert len(other.runs()) == 1
         ledger.add(run(3))
         assert len(other.runs()) == 2
+
+
+def test_doctor_names_a_network_file_system(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told() -> list[str]:
+        return [c.text for c in doctor._ledger()]
+
+    assert not any("network" in text for text in told())
+    monkeypatch.setattr(file_system, "is_network", lambda *_: True)
+    assert any("network file system" in text and "ledger.sqlite3" in text for text in told())

@@ -18,6 +18,7 @@ NEVER_SUBMITTED = "NotSubmitted"
 # A controller that was frozen may still take a request whose sender is gone; only after this long without
 # the job does its absence count. sbatch itself gives up after 60 s.
 _SETTLE_SECONDS = 15.0
+_LOST_SECONDS = 86400.0
 
 
 def since(created_at: str) -> str:
@@ -46,7 +47,7 @@ def reconcile(
     if under_way(record, scheduler):
         return record
     job_id = from_run_folder(record, scheduler) or from_jobs(record, jobs)
-    if job_id is None:
+    if job_id is None and _may_be_in_accounting(record):
         try:
             job_id = from_jobs(record, list(scheduler.history([], since(record.created_at)).values()))
         except SchedulerError:  # accounting is out, and may know the job: its absence proves nothing yet
@@ -54,6 +55,11 @@ def reconcile(
     if job_id is not None:
         return states.accepted(record, job_id, scheduler, ledger)
     return _absent(record, scheduler, ledger)
+
+
+def _may_be_in_accounting(record: RunRecord) -> bool:
+    """Whether it is worth asking: a run that accounting did not know for a day it will not know later."""
+    return record.phase != "lost" or (clock.age_seconds(record.created_at) or 0.0) < _LOST_SECONDS
 
 
 def _absent(record: RunRecord, scheduler: Scheduler, ledger: Ledger) -> RunRecord:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from gpt_tune import clusters, jobs
 from gpt_tune.errors import SchedulerError
 from gpt_tune.jobs import reconciling, refreshing
 from gpt_tune.ledger import JobRecord, Ledger, RunRecord
+from gpt_tune.schedulers import slurm_words
 from gpt_tune.schedulers.base import JobStatus, Scheduler
 from gpt_tune.schedulers.local import Local
 from gpt_tune.schedulers.slurm_cli import SlurmCli
@@ -225,6 +228,31 @@ def test_a_job_id_that_was_given_twice(comment: str, work_dir: str, own: bool) -
     )
     status = JobStatus("4", "n", "RUNNING", comment=comment, work_dir=work_dir)
     assert reconciling.is_job_of(record, status) is own
+
+
+@pytest.mark.parametrize(("age_days", "asked"), [(0, 1), (3, 0)])
+def test_accounting_is_not_asked_for_ever_about_a_lost_run(
+    ledger: Ledger, tmp_path: Path, age_days: int, asked: int
+) -> None:
+    class Counting(Forgetful):
+        histories = 0
+
+        def history(self, job_ids: object, since: str) -> dict[str, JobStatus]:
+            self.histories += 1
+            return {}
+
+        def my_jobs(self) -> list[JobStatus]:
+            return []
+
+    created = slurm_words.rfc3339(time.time() - age_days * 86400)
+    ledger.add(
+        RunRecord("r1", "gpt-tune-12", "local", "local", "n", "smoke", str(tmp_path), "/j", created, phase="lost",
+                  submitter_host=socket.gethostname(), submitter_start="1")
+    )  # fmt: skip
+    scheduler = Counting()
+    jobs.refresh(ledger, scheduler)
+    assert scheduler.histories == asked
+    assert ledger.get("r1").phase == "lost"
 
 
 @pytest.mark.slurm

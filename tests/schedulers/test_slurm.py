@@ -9,7 +9,7 @@ import pytest
 
 from gpt_tune import clusters
 from gpt_tune.errors import EXIT_SCHEDULER, SchedulerError, UserError
-from gpt_tune.schedulers import refusals
+from gpt_tune.schedulers import hostlist, refusals
 from gpt_tune.schedulers.base import ENDED, SubmitRequest, SubmitUnknown, Unreachable
 from gpt_tune.schedulers.slurm_cli import SlurmCli
 from tests import cluster as private_cluster
@@ -241,6 +241,19 @@ def test_an_arrays_base_id_stands_for_its_tasks(slurm: SlurmCluster, tmp_path: P
     assert scheduler.statuses([job_id])[job_id].state == "FAILED"
     tasks = scheduler.statuses([f"{job_id}_1", f"{job_id}_2"])
     assert {k: v.state for k, v in tasks.items()} == {f"{job_id}_1": "COMPLETED", f"{job_id}_2": "FAILED"}
+
+
+def test_a_heterogeneous_job_is_one_with_all_its_parts(slurm: SlurmCluster, tmp_path: Path) -> None:
+    scheduler = SlurmCli()
+    parts = ["-N1", "--gres=gpu:b200:2", "hetjob", "-N3", "--gres=gpu:b200:4"]
+    job_id = scheduler.submit(request(tmp_path, *parts, body="sleep 600"))
+    wait_until(lambda: scheduler.statuses([job_id])[job_id].state == "RUNNING", 60, "its start")
+    whole = scheduler.statuses([job_id])[job_id]
+    assert (whole.job_id, whole.nodes, whole.gpus) == (job_id, 4, 2 + 3 * 4)
+    assert len(hostlist.expand(whole.node_list)) == 4
+    assert {s.job_id for s in scheduler.my_jobs()} >= {f"{job_id}+0", f"{job_id}+1"}
+    scheduler.cancel(job_id)
+    wait_until(lambda: scheduler.statuses([job_id])[job_id].state == "CANCELLED", 30, "its end")
 
 
 def test_the_commands_on_the_path_are_listed_without_a_shell(slurm: SlurmCluster, tmp_path: Path) -> None:

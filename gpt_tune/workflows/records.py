@@ -34,6 +34,15 @@ def shape_of(record: RunRecord) -> ModelShape | None:
         return None  # kept by another version of gpt-tune: the log itself still says most of it
 
 
+def speed_shape_of(record: RunRecord) -> ModelShape | None:
+    """The model that a run's TFLOPS follow from; None where its steps are of no fixed size.
+
+    Fine-tuning on examples of different lengths computes less than its cut-off length says, and frozen weights
+    have no gradients: any figure would be made up.
+    """
+    return None if record.recipe == "qlora" else shape_of(record)
+
+
 def profile_of(record: RunRecord) -> Profile:
     """The choices a run was made with."""
     where = f"run {record.run_id}"
@@ -100,7 +109,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
 
     paths = remote_logs.paths_of(record, of_every_job=chains.chain_of(record) is not None)
     tokens = (record.prediction or {}).get("tokens_per_step")
-    shape = shape_of(record)
+    shape = speed_shape_of(record)
     length = seq_length_of(record, shape)
     watch = Watch(
         paths,

@@ -16,7 +16,7 @@ from gpt_tune.workflows.records import (
     log_format_of,
     peak_tflops_of,
     prediction_of,
-    shape_of,
+    speed_shape_of,
     training_gpus_of,
 )
 from gpt_tune.workflows.remote_logs import logs_here
@@ -74,7 +74,7 @@ def parsed(record: RunRecord) -> ParseResult | None:
     """The run's log, read; None when it is gone."""
     try:
         gpus, taught = training_gpus_of(record), log_format_of(record)
-        return parse_files(logs_here(record), shape_of(record), gpus, log_format=taught)
+        return parse_files(logs_here(record), speed_shape_of(record), gpus, log_format=taught)
     except UserError:
         return None
 

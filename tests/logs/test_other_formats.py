@@ -10,6 +10,8 @@ import pytest
 from gpt_tune.logs.clean import split_lines
 from gpt_tune.logs.parser import LogParser
 from gpt_tune.logs.types import Step
+from gpt_tune.models import catalogue
+from gpt_tune.models.flops import model_flops
 
 
 def parse(text: str) -> LogParser:
@@ -324,3 +326,30 @@ def test_arguments_of_gpt_neox() -> None:
     assert (facts.shape.layers, facts.shape.hidden, facts.gpus) == (44, 6144, 96)
     assert (facts.tensor_parallel, facts.pipeline_parallel, facts.global_batch_size) == (2, 4, 1536)
     assert facts.micro_batch_size == 4
+
+
+def test_the_qlora_trainer_of_ours() -> None:
+    """Lines of a real run on two GPUs: step time, memory and batch are there, so speed can be compared."""
+    lines = [
+        "job local-2088: ranks 2, nodes 1, start 0, first node vm",
+        "job local-2088: 2 ranks x 4 examples x 2 accumulation steps = 16 examples a step",
+        "***** Running training *****",
+        "{'loss': 6.468335151672363, 'grad_norm': 5.790730953216553, 'learning_rate': 0.0, 'epoch': 0.02, 'step': 1,"
+        " 'total_steps': 12, 'step_time_s': 2.9712, 'allocated_gib': 1.26, 'reserved_gib': 1.39}",
+        "{'loss': 6.403369903564453, 'grad_norm': 5.502997398376465, 'learning_rate': 0.0002, 'epoch': 0.05, 'step': 2,"
+        " 'total_steps': 12, 'step_time_s': 0.6785, 'allocated_gib': 1.27, 'reserved_gib': 1.4}",
+        "{'eval_loss': 1.95, 'eval_runtime': 1.097, 'epoch': 0.3333, 'step': 2, 'total_steps': 12}",
+        "checkpoint /runs/q/checkpoint-2 is whole",
+        "Training completed. Adapter in /runs/q/final after 2 steps",
+    ]
+    shape = catalogue.get("llama-3.1-8b")
+    parser = LogParser(shape, gpus=2, seq_length=1024)
+    parser.feed(lines)
+    first, second = parser.best.steps()
+    assert (first.iteration, first.step_time_ms, first.total_iterations) == (1, 2971.2, 12)
+    assert (second.step_time_ms, second.loss) == (678.5, 6.403369903564453)
+    expected = model_flops(shape, 1024, 1024) * 16 / 0.6785 / 2 / 1e12
+    assert second.model_tflops == pytest.approx(expected)
+    assert [(m.allocated_gib, m.reserved_gib) for m in parser.memory] == [(1.27, 1.4)]
+    assert [(e.kind, e.iteration) for e in parser.events if e.kind == "saved"] == [("saved", 2)]
+    assert parser.events[-1].kind == "ended"

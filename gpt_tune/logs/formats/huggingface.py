@@ -42,13 +42,14 @@ _FIGURES = {
     "lr": ("learning_rate", 0),
     "grad_norm": ("grad_norm", 0),
     "train_speed(s/it)": ("step_time_ms", 3),
+    "step_time_s": ("step_time_ms", 3),  # the QLoRA trainer shipped in templates/
     "tokens/train_per_sec_per_gpu": ("tokens_per_second_per_gpu", 0),
     "throughput(TFLOP/s/GPU)": ("logged_tflops", 0),
     "loss_scale": ("loss_scale", 0),
 }
 _NUMBERED = ("iteration", "global_step/max_steps")
-_ALLOCATED = ("memory/max_mem_allocated(gib)", "memory/max_allocated (GiB)")
-_RESERVED = ("memory/device_mem_reserved(gib)", "memory/device_reserved (GiB)", "memory(GiB)")
+_ALLOCATED = ("memory/max_mem_allocated(gib)", "memory/max_allocated (GiB)", "allocated_gib")
+_RESERVED = ("memory/device_mem_reserved(gib)", "memory/device_reserved (GiB)", "memory(GiB)", "reserved_gib")
 
 
 @dataclass(slots=True)

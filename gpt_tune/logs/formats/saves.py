@@ -21,6 +21,7 @@ _SAVED = re.compile(
     r"|\bSaved checkpoint .{1,400}? @ (?P<fairseq>\d{1,12}) updates"
     r"|\bWriting checkpoint to .{1,400}?-(?P<aws>\d{1,12})steps"
     r"|\bSaving weights to .{1,400}?/(?P<nanotron>\d{1,12})/"
+    r"|^checkpoint \S{1,400}?checkpoint-(?P<own>\d{1,12}) is whole"
     r"|^saving checkpoint to \S"
     r"|\b[Mm]odel checkpoint of size .{1,60} saved to"
 )
@@ -33,7 +34,7 @@ class Saves(Format):
     triggers = (
         "Saving model checkpoint", "[Torch] Saving", "checkpoint at step ", "Saving the checkpoint (or staging",
         "Async checkpoint save", "saving model to", "Saving checkpoint to", "Saved checkpoint ",
-        "Writing checkpoint to", "Saving weights to", "saving checkpoint to ", "checkpoint of size",
+        "Writing checkpoint to", "Saving weights to", "saving checkpoint to ", "checkpoint of size", " is whole",
     )  # fmt: skip
 
     def feed(self, line: Line) -> Iterable[Item]:

@@ -53,9 +53,9 @@ def command(
 
         shape = catalogue.get(model)
     elif target.record is not None:
-        from gpt_tune.workflows.records import shape_of, training_gpus_of
+        from gpt_tune.workflows.records import speed_shape_of, training_gpus_of
 
-        shape, gpus = shape_of(target.record), gpus or training_gpus_of(target.record)
+        shape, gpus = speed_shape_of(target.record), gpus or training_gpus_of(target.record)
     if target.record is not None and log_format == "auto":
         from gpt_tune.workflows.records import log_format_of
 

@@ -29,7 +29,7 @@ class Page(Screen[None]):
     ]  # fmt: skip
     DEFAULT_CSS = """
     Page { layout: vertical; background: $background; }
-    Page > #path { height: 1; background: $panel; padding: 0 1; overflow-y: hidden; }
+    Page > #path { dock: top; height: 1; background: $panel; padding: 0 1; overflow-y: hidden; }
     Page > #path:ansi { background: ansi_default; text-style: reverse; }
     """
     HELP_TEXT: ClassVar[str] = ""

@@ -38,6 +38,8 @@ class Clusters(Tasks, Page):
     DEFAULT_CSS = """
     Clusters > #said { height: auto; max-height: 6; margin: 1 1 0 1; }
     Clusters > #parts { margin: 1 0; }
+    Clusters.-short > #said { margin: 0 1; max-height: 2; }
+    Clusters.-short > #parts { margin: 0; min-height: 2; }
     """
     KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Queue"}
     HELP_TEXT = (

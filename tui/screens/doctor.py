@@ -31,6 +31,9 @@ class Doctor(Tasks, Page):
     Doctor > #next { height: auto; max-height: 3; margin: 1 1 0 1; }
     Doctor > #checks { margin: 1 0; }
     Doctor > #fix { height: 4; margin: 0 1; }
+    Doctor.-short > #next { margin: 0 1; max-height: 2; }
+    Doctor.-short > #checks { margin: 0; height: 1fr; min-height: 2; }
+    Doctor.-short > #fix { height: auto; max-height: 2; }
     """
     HELP_TEXT = "Nothing is changed by looking. The same as `gpt-tune doctor`."
 

@@ -56,6 +56,9 @@ class Home(Tasks, Page):
     Home > #hello { margin: 1 2; height: auto; }
     Home > #menu { margin: 0 1; height: auto; max-height: 9; }
     Home > #found { margin: 1 2 0 2; height: 1fr; }
+    Home.-short > #hello { display: none; }
+    Home.-short > #menu { height: auto; max-height: 1fr; }
+    Home.-short > #found { margin: 0 2; height: auto; max-height: 3; }
     """
     KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Open"}
     HELP_TEXT = (

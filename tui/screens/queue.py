@@ -46,7 +46,9 @@ class Queue(Tasks, Page):
     Queue > #said { height: auto; max-height: 2; margin: 1 1 0 1; }
     Queue > #jobs { height: 1fr; min-height: 3; margin: 1 0 0 0; }
     Queue > #below { height: auto; max-height: 45%; margin: 1 1 0 1; }
-    .-short Queue > #said, .-short Queue > #jobs, .-short Queue > #below { margin: 0 1; }
+    Queue.-short > #said { margin: 0 1; max-height: 1; }
+    Queue.-short > #jobs { margin: 0; }
+    Queue.-short > #below { margin: 0 1; max-height: 3; }
     """
     KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Open"}
     HELP_TEXT = (

@@ -35,7 +35,7 @@ async def monitor(size: tuple[int, int], theme: str) -> str:
             await driver.press("enter")
             await driver.reach("Monitor")
             chart = app.screen.query_one("#chart-step_time_ms", Chart)
-            await until(pilot, lambda: len(chart.data.series) >= STEPS_SHOWN, "enough steps")
+            await until(pilot, lambda: len(chart.figure.x) >= STEPS_SHOWN, "enough steps")
             return app.export_screenshot(title="gpt-tune")
 
 

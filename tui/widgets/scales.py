@@ -36,7 +36,7 @@ def settled_window(first: float, last: float, moving: bool, least: float = 0.0) 
         return first, first + 1
     grid = nice(span / 8)
     start = math.floor(first / grid + 1e-9) * grid if moving else first
-    return start, start + math.ceil((last - start) / grid - 1e-9) * grid
+    return start, math.ceil(last / grid - 1e-9) * grid
 
 
 def ticks(low: float, high: float, wanted: int) -> list[float]:

@@ -80,11 +80,19 @@ def _with_earlier_exceptions(strong: list[Candidate], causes: Sequence[Candidate
     """What only says that others waited gives way to an exception, of whatever kind, that a rank raised before."""
     if any(c.tier not in _WAITED for c in strong):
         return strong
-    first = min(c.order for c in strong)
     raised = [
-        c for c in causes if c.role == "exception" and c.order < first and c.finding.severity == "error"
+        c
+        for c in causes
+        if c.role == "exception" and c.finding.severity == "error" and all(_before(c, s) for s in strong)
     ]
     return raised or strong
+
+
+def _before(exception: Candidate, wait: Candidate) -> bool:
+    """By their times; by their places in one file; of two files without times nobody knows."""
+    if exception.time is not None and wait.time is not None:
+        return exception.time <= wait.time
+    return exception.finding.source != wait.finding.source or exception.order < wait.order
 
 
 def _after_limit(candidate: Candidate, limit: Candidate | None) -> bool:

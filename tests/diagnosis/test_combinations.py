@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpt_tune.diagnosis import diagnose_lines
+from gpt_tune.diagnosis import diagnose, diagnose_lines
 from tests.logs.test_table import line
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "logs"
@@ -51,3 +51,18 @@ def test_frightening_words_alarm_nobody(text: str) -> None:
             continue
         got = diagnose_lines([*BASE[:place], text, *BASE[place:]])
         assert got.status == "healthy", (place, [(f.id, f.text) for f in got.findings])
+
+
+@pytest.mark.parametrize("first", ["everybody", "the culprit"])
+@pytest.mark.parametrize(("name", "lines", "wanted", "rank"), CASES, ids=[c[0] for c in CASES])
+def test_the_same_where_the_culprit_writes_a_file_of_its_own(
+    tmp_path: Path, name: str, lines: list[str], wanted: str | None, rank: int | None, first: str
+) -> None:
+    own = [text for text in lines if text.startswith("[rank5]")]
+    if not own:
+        return
+    (tmp_path / "own").write_text("\n".join(own) + "\n")
+    (tmp_path / "all").write_text("\n".join(text for text in lines if text not in own) + "\n")
+    order = ["own", "all"] if first == "the culprit" else ["all", "own"]
+    root = diagnose([tmp_path / file for file in order]).root_cause
+    assert (root.id if root is not None else None) == wanted

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from tui.app import GptTune
 
 
+class PathBar(Lines):
+    """The line at the top. Its looks are its own: a screen of several bases has only one base's CSS."""
+
+    DEFAULT_CSS = """
+    PathBar { dock: top; height: 1; background: $panel; padding: 0 1; overflow-y: hidden; }
+    PathBar:ansi { background: ansi_default; text-style: reverse; }
+    """
+
+
 class Page(Screen[None]):
     """A full screen: path, body, keys. Subclasses give `body`, `path` and, where useful, HELP_TEXT."""
 
@@ -29,8 +38,6 @@ class Page(Screen[None]):
     ]  # fmt: skip
     DEFAULT_CSS = """
     Page { layout: vertical; background: $background; }
-    Page > #path { dock: top; height: 1; background: $panel; padding: 0 1; overflow-y: hidden; }
-    Page > #path:ansi { background: ansi_default; text-style: reverse; }
     """
     HELP_TEXT: ClassVar[str] = ""
 
@@ -58,7 +65,7 @@ class Page(Screen[None]):
         yield from ()
 
     def compose(self) -> ComposeResult:
-        yield Lines(id="path")
+        yield PathBar(id="path")
         yield from self.body()
         yield KeyBar()
 
@@ -66,7 +73,7 @@ class Page(Screen[None]):
         self.update_path()
 
     def update_path(self) -> None:
-        self.query_one("#path", Lines).show([near(self.path(), self.size.width - 2)])
+        self.query_one("#path", PathBar).show([near(self.path(), self.size.width - 2)])
 
     @on(events.Resize)
     def _path_resized(self) -> None:

@@ -53,7 +53,7 @@ def _change(record: RunRecord, was: str) -> Change | None:
 def sequence(text: str, settings: Notify, environ: Mapping[str, str]) -> str:
     """What is written to the terminal: the bell, and the message in the form this terminal understands."""
     bell = "\a" if settings.bell else ""
-    kind = settings.desktop
+    kind: str = settings.desktop
     if kind == "auto":
         kind = _best(environ)
     safe = "".join(c for c in text if c.isprintable())[:_LONGEST]

@@ -20,7 +20,8 @@ from tests.cluster import SlurmCluster, accounting, wait_until
 from tests.jobs.helpers import prepared, refreshed_until, rendered
 from tests.schedulers.test_accounting import Recorded
 
-pytestmark = pytest.mark.slurm
+# One worker starts the cluster with accounting for all of these.
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("accounting")]
 
 
 @pytest.fixture

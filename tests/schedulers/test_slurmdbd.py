@@ -22,7 +22,8 @@ from tests.cluster import SlurmCluster, processes, wait_until
 from tests.jobs.helpers import prepared, refreshed_until, rendered
 from tests.jobs.test_find import PLAIN
 
-pytestmark = pytest.mark.slurm
+# One worker starts the cluster with accounting for all of these.
+pytestmark = [pytest.mark.slurm, pytest.mark.xdist_group("accounting")]
 # A run whose gpt-tune died on this machine.
 GONE = replace(PLAIN, submitter_host=socket.gethostname(), submitter_start="1")
 SINCE = "2026-01-01T00:00:00Z"

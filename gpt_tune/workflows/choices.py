@@ -327,7 +327,7 @@ def from_run(record: RunRecord) -> Draft:
     profile = again(record).profile
     if sites.load(record.cluster) is not None:
         profile = replace(profile, site=Site())
-    said = origins_of(profile, f"run {record.name}")
+    said = {"recipe": f"run {record.name}", **origins_of(profile, f"run {record.name}")}
     return start(profile, cluster=record.cluster, base=record.name, origins=said)
 
 

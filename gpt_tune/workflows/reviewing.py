@@ -67,9 +67,9 @@ def starts(launch: Launch) -> str:
 
 
 def start_words(at: float, now: float) -> str:
-    """A moment as people say it: at once, in 2 h 10 min (14:05), in 3 d 4 h (Thu 14:05)."""
+    """When Slurm could start it: at once, in 2 h 10 min (14:05), in 3 d 4 h (Thu 14:05)."""
     wait = at - now
     if wait <= _NOW_SECONDS:
-        return "could start at once, says Slurm"
+        return "Slurm could start it at once"
     clock = time.strftime("%H:%M" if wait < 12 * 3600 else "%a %H:%M", time.localtime(at))
-    return f"could start in {seconds_words(wait)} ({clock}), says Slurm"
+    return f"Slurm could start it in {seconds_words(wait)} ({clock})"

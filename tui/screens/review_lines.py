@@ -25,20 +25,17 @@ def cost_lines(ready: Launch, plan_only: bool, starts: str) -> list[Line]:
     kind = spec.profile.resources.node or spec.profile.resources.gpu
     where = f"for {kind}, planning only" if plan_only else f"on {spec.site.cluster}"
     size = f"{what} on {plural(spec.nodes, 'node')}"
-    first: Line = [
-        (f"{spec.profile.recipe} {where}", "strong"),
-        (f"  {size}", ""),
-        (_steps_words(ready), ""),
-        ("  costs ", ""),
-        (_cost_words(ready), "accent"),
-    ]
     takes = _time_words(ready)
-    second: Line = [
-        (f"takes {takes}" if takes else "nobody can tell how long it takes", ""),
-        (f"; {starts}" if starts else "", ""),
-    ]
     place = "nothing is written until you say where" if plan_only else f"in {_short_path(spec.run_dir)}"
-    return [first, second, [(place, "muted")]]
+    return [
+        [(f"{spec.profile.recipe} {where}", "strong"), (f"  {size}{_steps_words(ready)}", "")],
+        [
+            ("costs ", ""),
+            (_cost_words(ready), "accent"),
+            (f", takes {takes}" if takes else "; nobody can tell how long it takes", ""),
+        ],
+        [(f"{starts}; " if starts else "", ""), (place, "muted")],
+    ]
 
 
 def _steps_words(ready: Launch) -> str:
@@ -69,7 +66,7 @@ def _time_words(ready: Launch) -> str:
     step, low, high = prediction.step_seconds, prediction.step_low, prediction.step_high
     if step and low and high and ready.plan is not None:
         ends = (seconds_words(ready.seconds * low / step), seconds_words(ready.seconds * high / step))
-        return f"{words} ({ends[0]} to {ends[1]} in 9 of 10 cases)"
+        return f"{words} (9 of 10: {ends[0]} to {ends[1]})"
     return words
 
 

@@ -44,6 +44,7 @@ class Engine:
         "profiles": "gpt_tune.profiles.store",
         "records": "gpt_tune.workflows.records",
         "chain": "gpt_tune.workflows.chain",
+        "live": "gpt_tune.workflows.live",
         "doctor": "gpt_tune.workflows.doctor",
         "queue": "gpt_tune.workflows.queue",
         "adopt": "gpt_tune.workflows.adopt",
@@ -96,7 +97,6 @@ class Engine:
 
         Unless forced, an answer that another gpt-tune of this user got just now is good enough.
         """
-        from gpt_tune.jobs import chains
         from gpt_tune.jobs.polling import FAST_SECONDS
         from gpt_tune.schedulers.slurm_api import way_words
         from gpt_tune.workflows import progress
@@ -104,12 +104,11 @@ class Engine:
 
         known = self.runs()
         open_runs = self.ledger.runs(open_only=True)
-        carried = [r for r in known if (c := chains.chain_of(r)) is not None and not c.over]
+        carried = self.live.carried(self.ledger)
         schedulers, error = self._schedulers_of({r.cluster for r in (*open_runs, *carried)})
         calls = sum(s.calls for s in schedulers)
-        if schedulers:  # what carries chains on is heavy to import, and most runs are no chains
-            refresh = self.chain.refresh if carried else self.jobs.refresh
-            refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else FAST_SECONDS)
+        if schedulers:
+            self.live.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else FAST_SECONDS)
         asked = {r.run_id for r in open_runs}
         progress.note(self.ledger, [r for r in self.runs() if r.run_id in asked])
         failed = [p for p in (self.ledger.poll(s.cluster) for s in schedulers) if p.failures]

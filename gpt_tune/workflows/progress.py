@@ -10,8 +10,8 @@ from stat import S_ISREG
 from gpt_tune.errors import UserError
 from gpt_tune.jobs.logs import resolved_log_paths
 from gpt_tune.ledger import Ledger, RunRecord
+from gpt_tune.profiles import sites
 from gpt_tune.schedulers.base import ENDED
-from gpt_tune.workflows.remote_logs import connection_to
 
 TAIL_BYTES = 64 * 1024
 # The step line of Megatron-type trainers; only the number is wanted, so no log reader (and no NumPy) is needed.
@@ -41,7 +41,8 @@ def note(ledger: Ledger, records: Iterable[RunRecord]) -> list[RunRecord]:
 
 def _is_away(cluster: str) -> bool:
     try:
-        return connection_to(cluster) is not None
+        site = sites.load(cluster)
+        return site is not None and bool(site.ssh)
     except UserError:
         return True  # its site cannot be read: the list of runs is shown all the same
 

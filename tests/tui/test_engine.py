@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from gpt_tune import jobs
 from gpt_tune.errors import UserError
 from gpt_tune.jobs import chains
 from gpt_tune.ledger import JobRecord, Ledger, RunRecord
+from gpt_tune.workflows import chain
 from tests.tui.fakes import run
 from tui.engine import Engine
 
@@ -47,8 +49,10 @@ class Connecting:
 
 
 @pytest.fixture
-def engine(home: Path) -> tuple[Engine, list[tuple[str, Any]]]:
+def engine(home: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Engine, list[tuple[str, Any]]]:
     log: list[tuple[str, Any]] = []
+    monkeypatch.setattr(jobs, "refresh", Asked("jobs", log).refresh)
+    monkeypatch.setattr(chain, "refresh", Asked("chain", log).refresh)
     made = Engine()
     vars(made).update(jobs=Asked("jobs", log), chain=Asked("chain", log), clusters=Connecting())
     return made, log

@@ -26,7 +26,7 @@ from tui.cli.output import emit_json, say, show, show_table
 def command(active: bool, wanted: str, limit: int, adopted: str | None, as_json: bool) -> int:
     from gpt_tune import jobs
     from gpt_tune.ledger import Ledger
-    from gpt_tune.workflows import chain, history, progress
+    from gpt_tune.workflows import history, live, progress
 
     ledger = Ledger.open()
     if adopted is not None:
@@ -34,7 +34,7 @@ def command(active: bool, wanted: str, limit: int, adopted: str | None, as_json:
 
         record = adopt.adopt(adopted, ledger=ledger)
         say(f"Job {adopted} is run {record.run_id} from now on.")
-    chain.refresh(ledger)
+    live.refresh(ledger)
     known = ledger.runs(limit=None if wanted else limit)
     records = [r for r in history.search(known, wanted) if r.active or not active][:limit]
     records = progress.note(ledger, records)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpt_tune import clusters
 from gpt_tune.errors import SchedulerError, UserError, nearest, shown
 from gpt_tune.jobs import chains, refreshing
@@ -24,8 +26,18 @@ def find(text: str, ledger: Ledger | None = None) -> RunRecord:
         raise UserError(f"{text!r} stands for {len(matches)} runs: {listed}{more}.", "Give the whole run id.")
     known = [i for r in ledger.runs(limit=200) for i in (r.run_id, *r.job_ids)]
     close = nearest(text, known, cutoff=0.8)
-    hint = f"Did you mean {close}?" if close else "`gpt-tune jobs` lists the runs."
+    adopt = (
+        f" A job submitted elsewhere becomes one with `gpt-tune jobs --adopt {text}`."
+        if _is_job_id(text)
+        else ""
+    )
+    hint = f"Did you mean {close}?" if close else f"`gpt-tune jobs` lists the runs.{adopt}"
     raise UserError(f"There is no run or job {shown(text)}.", hint)
+
+
+def _is_job_id(text: str) -> bool:
+    """Whether it looks like an id of Slurm's: 4711, 4711_3."""
+    return re.fullmatch(r"[0-9]{1,12}([_+][0-9]{1,9})?", text) is not None
 
 
 def cancel(text: str, ledger: Ledger | None = None, scheduler: Scheduler | None = None) -> RunRecord:

@@ -54,6 +54,8 @@ def test_found(ledger: Ledger, text: str, ending: str) -> None:
         ("r20261130-071533-k3f8", ["Did you mean r20261130-071533-k3f9?"]),
         ("local-8", ["Did you mean local-7?"]),
         ("zzz", ["gpt-tune jobs"]),
+        ("99887", ["jobs --adopt 99887"]),
+        ("99887_3", ["jobs --adopt 99887_3"]),
         ("%", ["no run"]),
         ("r2026' OR '1'='1", ["no run"]),
     ],

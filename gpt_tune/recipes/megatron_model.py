@@ -106,7 +106,11 @@ def repair_when(model: ModelShape, own_rows: bool = False) -> str:
     """Shell arithmetic that is true when a run meets a defect of the trainer (templates: repaired.py)."""
     if model.kv_heads != model.heads or model.rope_scaling or own_rows:
         return "1"
-    conditions = ["FUSE_SOFTMAX == 1", "(FLASH_ATTENTION == 0 && MICRO_BATCH_SIZE > 1)"]
+    conditions = [
+        "FUSE_SOFTMAX == 1",
+        "(FLASH_ATTENTION == 0 && MICRO_BATCH_SIZE > 1)",
+        "(SEQUENCE_PARALLEL == 1 && TP > 1)",
+    ]
     if model.positions == "rotary":
         conditions.insert(0, "CONTEXT_PARALLEL == 1")
     return " || ".join(conditions)

@@ -1,4 +1,4 @@
-"""Run Megatron-DeepSpeed's pretrain_gpt.py with six defects of its public 2025 snapshot (4efb479) mended.
+"""Run Megatron-DeepSpeed's pretrain_gpt.py with eight defects of its public 2025 snapshot (4efb479) mended.
 
     python repaired.py [--rope-scaling TEXT] [--vocabulary N] /path/to/Megatron-DeepSpeed/pretrain_gpt.py ARGUMENTS...
 
@@ -13,6 +13,12 @@ The job starts the trainer through this file only when its layout meets one of t
    ("llama3 factor=8 low=1 high=4 original=8192" or "linear factor=4").
 6. Hugging Face tokenizers count without their added tokens, which then have no row in the embedding: with
    --vocabulary the embedding has at least that many rows.
+7. Sequence parallelism with learned positions: each rank has the rows of its part of the sequence and is asked for
+   all of them (index out of range). The embedding is cut after words and positions are added, so each rank needs
+   the whole table.
+8. Sequence parallelism under DeepSpeed: norms and the biases of row-parallel matrices see their part of the sequence
+   only, and nobody adds up the gradients of the parts (Megatron's own optimizer would, DeepSpeed's does not), so
+   that these parameters drift apart over the tensor-parallel ranks.
 Nothing in the checkout is changed.
 """
 
@@ -114,6 +120,39 @@ def mend_tokenizer(module, rows):
     module._HFTokenizer.vocab_size = property(lambda self: max(rows, plain(self)))
 
 
+def mend_positions(layers):
+    """Give each tensor-parallel rank the whole table of positions (defect 7), under the name it had."""
+    nn = importlib.import_module("torch").nn
+
+    class PositionEmbedding(nn.Module):
+        def __init__(self, length, width):
+            super().__init__()
+            self.local_embeddings = nn.Embedding(length, width)
+
+        def forward(self, position_ids):
+            return self.local_embeddings(position_ids)
+
+    layers.SequenceParallelPositionEmbedding = PositionEmbedding
+
+
+def mend_parts(deepspeed, torch, group):
+    """Add up the gradients of parameters that see a part of the sequence (defect 8). group: gives the ranks."""
+    plain = deepspeed.initialize
+
+    def total(gradient):
+        summed = gradient.clone()
+        torch.distributed.all_reduce(summed, group=group())
+        return summed
+
+    def initialize(*args, **kwargs):
+        for parameter in kwargs["model"].parameters():
+            if getattr(parameter, "sequence_parallel", False):
+                parameter.register_hook(total)
+        return plain(*args, **kwargs)
+
+    deepspeed.initialize = initialize
+
+
 def mend_attention(transformer):
     """Cut the projection by the numbers of heads, into contiguous parts (defects 2 and 3)."""
     attention = transformer.ParallelAttention
@@ -188,6 +227,9 @@ def main():
             tokenizers = importlib.import_module("megatron.tokenizer.tokenizer")
             mend_tokenizer(tokenizers, int(options["--vocabulary"]))
         mend_rotary(rotary, transformer)
+        mend_positions(importlib.import_module("megatron.core.tensor_parallel.layers"))
+        ranks = importlib.import_module("megatron.core.parallel_state").get_tensor_model_parallel_group
+        mend_parts(importlib.import_module("deepspeed"), importlib.import_module("torch"), ranks)
         mend_attention(transformer)
         mend_kernels(importlib.import_module("torch.utils.cpp_extension"), capability_of_gpu())
     except (ImportError, AttributeError) as error:

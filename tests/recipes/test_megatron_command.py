@@ -237,6 +237,14 @@ def test_a_plain_gpt_needs_no_repair_until_it_is_changed(tmp_path: Path) -> None
     assert not any("repaired.py" in w for w in job.start(FLASH_ATTENTION="0", MICRO_BATCH_SIZE="1").arguments)
 
 
+def test_sequence_parallelism_starts_the_mended_trainer(tmp_path: Path) -> None:
+    """Its learned positions crash, and gradients of its norms are not added up."""
+    fix = ("tensor_parallel=2", "sequence_parallel=true", "zero_stage=1", "pipeline_parallel=1")
+    job = rendered(tmp_path, fix=fix)
+    assert any("repaired.py" in w for w in job.start().arguments)
+    assert not any("repaired.py" in w for w in job.start(SEQUENCE_PARALLEL="0").arguments)
+
+
 @pytest.mark.parametrize(
     ("version", "stated", "stage", "dtype"),
     [

@@ -231,3 +231,56 @@ def test_own_options_never_reach_the_trainer_and_are_never_lost(tmp_path: Path) 
     assert done.returncode == 1
     assert "--rope-scaling llama3 factor=8 --vocabulary 128256 is lost" in done.stderr
     assert done.stdout == ""
+
+
+class Parameter:
+    """What the sum over ranks needs of a parameter."""
+
+    def __init__(self, part: bool | None) -> None:
+        if part is not None:
+            self.sequence_parallel = part
+        self.hooks: list[Any] = []
+
+    def register_hook(self, hook: Any) -> None:
+        self.hooks.append(hook)
+
+
+class Gradient:
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def clone(self) -> Gradient:
+        return Gradient(self.value)
+
+
+def test_gradients_of_parts_are_summed_and_no_others(repaired: Any) -> None:
+    norm, matrix, plain = Parameter(True), Parameter(False), Parameter(None)
+    calls: list[dict[str, Any]] = []
+
+    def initialize(**kwargs: Any) -> str:
+        calls.append(kwargs)
+        return "engine"
+
+    def all_reduce(gradient: Gradient, group: str) -> None:
+        assert group == "ranks"
+        gradient.value *= 2
+
+    deepspeed = types.SimpleNamespace(initialize=initialize)
+    torch = types.SimpleNamespace(distributed=types.SimpleNamespace(all_reduce=all_reduce))
+    repaired.mend_parts(deepspeed, torch, lambda: "ranks")
+    model = types.SimpleNamespace(parameters=lambda: [norm, matrix, plain])
+    assert deepspeed.initialize(model=model, config=1) == "engine"
+    assert calls == [{"model": model, "config": 1}]
+    assert (len(norm.hooks), matrix.hooks, plain.hooks) == (1, [], [])
+    given = Gradient(3.0)
+    assert norm.hooks[0](given).value == 6.0
+    assert given.value == 3.0  # autograd's own tensor is left alone
+
+
+def test_each_rank_has_the_whole_table_of_positions(repaired: Any) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed here")
+    layers = types.SimpleNamespace(SequenceParallelPositionEmbedding=None)
+    repaired.mend_positions(layers)
+    table = layers.SequenceParallelPositionEmbedding(8, 4)
+    assert table.local_embeddings.weight.shape == (8, 4)
+    assert torch.equal(table(torch.tensor([7, 0])), table.local_embeddings.weight[[7, 0]])

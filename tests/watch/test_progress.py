@@ -75,7 +75,7 @@ def test_a_site_that_cannot_be_read_hides_no_run(
     def broken(cluster: str) -> None:
         raise UserError("The site is no TOML.", "")
 
-    monkeypatch.setattr(progress, "connection_to", broken)
+    monkeypatch.setattr(progress.sites, "load", broken)
     (tmp_path / "job.out").write_text(step(3))
     with Ledger.open() as ledger:
         ledger.add(replace(PLAIN, state="RUNNING", log_paths=(str(tmp_path / "job.out"),)))

@@ -10,6 +10,7 @@ import pytest
 
 from gpt_tune.errors import UserError
 from gpt_tune.ledger import Ledger, RunRecord
+from gpt_tune.profiles import sites
 from gpt_tune.schedulers.base import State
 from gpt_tune.workflows import progress
 
@@ -75,7 +76,7 @@ def test_a_site_that_cannot_be_read_hides_no_run(
     def broken(cluster: str) -> None:
         raise UserError("The site is no TOML.", "")
 
-    monkeypatch.setattr(progress.sites, "load", broken)
+    monkeypatch.setattr(sites, "load", broken)
     (tmp_path / "job.out").write_text(step(3))
     with Ledger.open() as ledger:
         ledger.add(replace(PLAIN, state="RUNNING", log_paths=(str(tmp_path / "job.out"),)))

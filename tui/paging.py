@@ -49,8 +49,8 @@ def save_lines(path: Path, lines: Sequence[str]) -> Path:
     return path
 
 
-def pager_command(path: str, wanted: str) -> list[str]:
-    """$PAGER, else less or more, on a file: at its end, or at a text that was searched for."""
+def pager_command(path: str, wanted: str = "", line: int | None = None) -> list[str]:
+    """$PAGER, else less or more, on a file. less begins at a line, else at a text searched for, else at the end."""
     try:
         chosen = shlex.split(os.environ.get("PAGER", "")) or ["less"]
     except ValueError:  # a quote that does not close
@@ -62,21 +62,25 @@ def pager_command(path: str, wanted: str) -> list[str]:
     if Path(chosen[0]).name != "less":
         return [*chosen, path]
     # -i: in any case. A pattern of less is a regular expression, so the text is quoted for it.
-    return [*chosen, "-i", f"+/{_quoted(wanted)}" if wanted else "+G", "--", path]
+    start = f"+{line}g" if line is not None else f"+/{_quoted(wanted)}" if wanted else "+G"
+    return [*chosen, "-i", start, "--", path]
 
 
 def _quoted(text: str) -> str:
     return "".join(f"\\{c}" if not (c.isalnum() or c in " _-") else c for c in text)
 
 
-def show_in_pager(app: App[Any], path: str, held: Sequence[str], wanted: str) -> None:
+def show_in_pager(
+    app: App[Any], path: str, held: Sequence[str], wanted: str = "", line: int | None = None
+) -> None:
     """Give the terminal to a pager until it ends. A file that is not on this machine: the lines held here."""
     from textual.app import SuspendNotSupported
 
     with tempfile.TemporaryDirectory(prefix="gpt-tune-") as folder:
         if not Path(path).is_file():
             path = str(save_lines(Path(folder) / (Path(path).name or "log"), held))
-        command = pager_command(path, wanted)
+            line = None  # of the file, not of these lines
+        command = pager_command(path, wanted, line)
         try:
             with app.suspend():
                 subprocess.run(command, check=False)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The words of one moment. ended: nothing more will come. excerpt: the line of the first error. stats: labelled
+    """The words of one moment. ended: nothing more will come. cause: what broke first. stats: labelled
     figures. chain: how a chain of jobs stands. cured: a setting is known that would have prevented it."""
 
     job: Sequence[Span] = ()
@@ -38,8 +38,7 @@ class Scene:
     ended: bool = False
     all_steps: bool = False
     cured: bool = False
-    excerpt: str = ""
-    finding: str = ""
+    cause: Finding | None = None
 
 
 def first_scene(record: Any) -> Scene:
@@ -61,8 +60,7 @@ def scene_of(watch: Watch, update: WatchUpdate, record: Any, reason: str) -> Sce
         ended=update.ended or update.state in ENDED,
         all_steps=update.pace.iteration is not None and update.pace.iteration == update.pace.total_iterations,
         cured=update.diagnosis.root_cause is not None and _curable(update.diagnosis.root_cause),
-        excerpt=cause.excerpt if cause is not None else "",
-        finding=cause.text if cause is not None else "",
+        cause=cause,
     )
 
 

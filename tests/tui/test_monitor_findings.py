@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gpt_tune.diagnosis.types import Diagnosis, Finding
 from gpt_tune.errors import UserError
 from gpt_tune.workflows.cures import Change
@@ -175,3 +177,21 @@ def test_words_without_a_single_cause_and_for_what_is_new() -> None:
     )
     assert "not set" in text
     assert "2:00:00" in text
+
+
+async def test_a_line_that_is_not_held_is_where_the_pager_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("tui.screens.monitor_log.show_in_pager", lambda app, *more: given.append(more))
+    far = replace(BROKEN, excerpt="a line long gone", line=1234, source="/shared/runs/x/out.log")
+    app, _, _ = failed(far)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.press("enter")
+        await driver.reach("Monitor")
+        await driver.see("line 1,234 of out.log")
+        await driver.press("v")
+        assert given[0][0] == "/shared/runs/x/out.log"
+        assert given[0][-1] == 1234
+        await driver.press("v")
+        assert given[1][-1] is None

@@ -102,7 +102,8 @@ async def test_the_pager_gets_the_file_or_what_is_held(
         driver = Driver(app, pilot)
         await opened(app, driver)
         await driver.press("v")
-        ((path, _, wanted),) = given
+        ((path, _, wanted, line),) = given
+        assert line is None
         assert path == "/shared/runs/x/out.log"
         assert wanted == ""
 

@@ -24,6 +24,7 @@ def test_less_opens_at_the_end_or_at_what_was_searched_for(
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("PAGER", raising=False)
     assert pager_command("/a b.log", "") == ["less", "-i", "+G", "--", "/a b.log"]
+    assert pager_command("/a", "text", 1234) == ["less", "-i", "+1234g", "--", "/a"]
     assert pager_command("-x", "loss: 2.[5") == ["less", "-i", "+/loss\\: 2\\.\\[5", "--", "-x"]
 
 

@@ -113,7 +113,7 @@ class Findings(Tasks, Page):
         finding = self._here
         if finding is not None:
             self.app.pop_screen()
-            self._monitor.go_to_excerpt(finding.excerpt, finding.text)
+            self._monitor.go_to_finding(finding)
 
     # --- what the user says of a finding
 

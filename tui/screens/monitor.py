@@ -138,7 +138,7 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
                 listener(shot)
 
     def draw_now(self) -> None:
-        self.log_pane.mark(self.scene.excerpt)
+        self.log_pane.mark(self.scene.cause.excerpt if self.scene.cause is not None else "")
         self.show_figures(self._figures)
         self._figures = {}
         self.show_scene()

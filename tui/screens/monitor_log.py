@@ -17,6 +17,7 @@ from tui.widgets.paint import Line
 from tui.widgets.words import plural
 
 if TYPE_CHECKING:
+    from gpt_tune.diagnosis.types import Finding
     from gpt_tune.ledger.record import RunRecord
     from tui.scene import Scene
     from tui.screens.monitor_follow import Following, Older
@@ -50,6 +51,7 @@ class LogKeys(Screen[None]):
     scene: Scene
     following: Following | None
     _older_wanted = False
+    _page_at: Finding | None = None
 
     @property
     def log_pane(self) -> LogPane:
@@ -109,17 +111,24 @@ class LogKeys(Screen[None]):
 
     def action_first_error(self) -> None:
         """Jump to the line of the root cause, or say that there is none."""
-        self.go_to_excerpt(self.scene.excerpt, self.scene.finding)
-
-    def go_to_excerpt(self, excerpt: str, finding: str) -> None:
-        if not excerpt:
+        if self.scene.cause is None:
             self.notify("No error found in this log.", markup=False)
-            return
-        number = self.log_pane.containing(excerpt)
-        if number is None:
-            self.notify(f"Not among the lines held here (v opens the whole file): {finding}", markup=False)
         else:
+            self.go_to_finding(self.scene.cause)
+
+    def go_to_finding(self, finding: Finding) -> None:
+        """Show its line; where that is not held, the pager will open there."""
+        number = self.log_pane.containing(finding.excerpt)
+        if number is not None:
             self._show_line(number)
+            return
+        self._page_at = finding
+        where = (
+            f"line {finding.line:,} of {Path(finding.source).name}"
+            if finding.line is not None
+            else "its line"
+        )
+        self.notify(f"v opens {where}: not among those held here. {finding.text}", markup=False)
 
     def action_last_error(self) -> None:
         number = self.log_pane.newest("error")
@@ -188,7 +197,8 @@ class LogKeys(Screen[None]):
             from tui.screens.pick_dialog import PickDialog
 
             options = [(source, Path(source).name, str(Path(source).parent)) for source in sources]
-            self.app.push_screen(PickDialog(options, sources[0]), self._page)
+            first = self._page_at.source if self._page_at is not None else sources[0]
+            self.app.push_screen(PickDialog(options, first), self._page)
         elif sources:
             self._page(sources[0])
 
@@ -196,8 +206,12 @@ class LogKeys(Screen[None]):
         if source is None:
             return
         held = [entry.text for entry in self.log_pane.store.held if entry.source == source]
+        at = self._page_at if self._page_at is not None and self._page_at.source == source else None
+        self._page_at = None
         try:
-            show_in_pager(self.app, source, held, self.log_pane.finder.wanted)
+            show_in_pager(
+                self.app, source, held, self.log_pane.finder.wanted, at.line if at is not None else None
+            )
         except UserError as error:
             self.notify(str(error), severity="error", markup=False)
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slurm
 # Row of the failure catalogue, what the job does, words of Slurm that must be in its log.
 IN_A_JOB = [
     ("F89", "srun -n1 /no/such/python train.py", "execve(): /no/such/python"),
-    ("F90", "srun -n1 --mpi=pmix true", "mpi"),
+    ("F90", "srun -n1 --mpi=nosuch true", "mpi"),  # some builds have pmix
     (
         "F88",
         "srun -n1 --gres=gpu:8 sleep 20 &\nuntil squeue -h -s -j $SLURM_JOB_ID | grep -q '\\.0'; do :; done\n"

@@ -42,8 +42,8 @@ def prepared(launch: Launch, max_jobs: int = MAX_JOBS) -> Launch:
             f"A chain of {max_jobs} jobs is not possible.", f"Give --max-jobs from 1 to {_LONGEST}."
         )
     profile = launch.spec.profile
-    interval = profile.training.checkpoint_interval
-    if profile.recipe == "megatron-deepspeed" and interval is None and profile.training.data == "synthetic":
+    unsaved = profile.training.checkpoint_interval is None and profile.training.data == "synthetic"
+    if profile.recipe in ("megatron-deepspeed", "megatron-lm") and unsaved:
         raise UserError(
             "This run saves no checkpoints, so no job could go on where another ended.",
             "Set training.checkpoint_interval, for example --set training.checkpoint_interval=100.",

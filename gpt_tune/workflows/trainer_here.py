@@ -11,6 +11,7 @@ from gpt_tune.profiles.schema import Site
 # Recipe -> (variable that names its checkout, usual folder name, a file that proves it is one).
 _KNOWN = {
     "megatron-deepspeed": ("MEGATRON_PATH", "Megatron-DeepSpeed", "pretrain_gpt.py"),
+    "megatron-lm": ("MEGATRON_PATH", "Megatron-LM", "megatron/training/arguments.py"),
     "llama2-finetune": ("MEGATRON_PATH", "Megatron-DeepSpeed", "finetune_llama.py"),
 }
 

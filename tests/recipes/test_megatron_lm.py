@@ -23,7 +23,7 @@ RECIPE = "megatron-lm"
 
 def checkout(folder: Path) -> str:
     """A folder that looks like a Megatron-LM checkout."""
-    (folder / "megatron" / "core").mkdir(parents=True, exist_ok=True)
+    (folder / "megatron" / "training").mkdir(parents=True, exist_ok=True)
     return stubs.trainer(folder)
 
 
@@ -185,6 +185,17 @@ def test_the_arithmetic_is_checked_before_anything_starts(
     assert outcome.code == 2, outcome.output
     assert words in outcome.output
     assert outcome.ranks == {}
+
+
+def test_the_two_megatrons_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    deepspeeds = stubs.trainer(tmp_path / "mds")
+    outcome = start(lm_job(tmp_path / "a"), tmp_path / "1", MEGATRON_PATH=deepspeeds)
+    assert (outcome.code, outcome.ranks) == (2, {})
+    assert "it is not a Megatron-LM checkout" in outcome.output
+    theirs = training_job(tmp_path / "b", plan_for("gpt-1.3b", 16))
+    outcome = start(theirs, tmp_path / "2", MEGATRON_PATH=checkout(tmp_path / "mlm"))
+    assert (outcome.code, outcome.ranks) == (2, {})
+    assert "is a Megatron-LM checkout, and this job needs Megatron-DeepSpeed" in outcome.output
 
 
 def test_legal_overrides_reach_the_trainer(tmp_path: Path) -> None:

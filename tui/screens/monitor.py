@@ -46,7 +46,8 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
     AUTO_FOCUS = "LogPane"
     HELP_TEXT = (
         "Charts: the measured value as dots, the prediction as a line and its interval dashed.\n"
-        "The log stays at its end until you scroll up; f goes back to the end."
+        "The log stays at its end until you scroll up; f goes back to the end. Esc ends a search, a filter or a\n"
+        "chart in full before it goes back. C R V ! above a chart: checkpoint, restart, validation, warning."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "findings", "Explain", tooltip="What broke, why, and what to do: every finding"),
@@ -119,6 +120,7 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
         following = Following(
             self.record, watch, status_of, judgements, self.post_message, self.chart_names()
         )
+        following.reason = self.tune.engine.jobs.reason_text(self.record)
         self.following = following
         if self.is_attached:
             following.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -41,7 +42,7 @@ class Ledger:
         path = path or default_path()
         LocalFiles().make_dir(str(path.parent))
         with _in_words(path):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            _create_private(path)
             connection = sqlite3.connect(
                 path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -246,6 +247,20 @@ def _in_words(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise file_system.error_for(error, path) from error
+
+
+def _create_private(path: Path) -> None:
+    """Create the file for its owner alone where it is missing. OSError when one that exists cannot be used.
+
+    One that exists is never opened here: closing any descriptor of a file drops every lock this process holds
+    on it (POSIX), also those of a connection that is open, and another process would then delete the
+    write-ahead log under that connection.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path)) from None
 
 
 def _insert(connection: sqlite3.Connection, table: str, record: Any, conflict: str = "") -> None:

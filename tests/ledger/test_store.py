@@ -192,6 +192,27 @@ def test_a_file_of_a_newer_version(home: Path) -> None:
         Ledger.open()
 
 
+def test_a_second_opening_keeps_the_locks_of_the_first(home: Path) -> None:
+    """Another process that ends must not take the write-ahead log away under a connection that is open."""
+    other = (
+        "from gpt_tune.ledger import Ledger\n"
+        "with Ledger.open() as ledger: print([known.run_id for known in ledger.runs()])"
+    )
+
+    def runs_seen_elsewhere() -> str:
+        done = subprocess.run([sys.executable, "-c", other], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    with Ledger.open() as first:
+        Ledger.open().close()
+        with Ledger.open():
+            runs_seen_elsewhere()
+            first.add(run())
+            assert run().run_id in runs_seen_elsewhere()
+            assert first.runs() == [run()]
+
+
 def test_a_folder_where_the_file_should_be(home: Path) -> None:
     default_path().mkdir(parents=True)
     with pytest.raises(UserError, match=r"Cannot use the ledger .*: Is a directory"):

@@ -13,8 +13,9 @@ from gpt_tune.workflows import choices, edits, launch
 from tests.tui.contract import agree
 from tests.tui.fakes import PLANS, FakeEngine, FakePlanner, run
 from tests.tui.flow import Driver
-from tests.tui.test_plan_screen import planning
+from tests.tui.test_plan_screen import opened, planning
 from tui.app import GptTune
+from tui.screens.run_compare import RunCompare
 
 
 @pytest.fixture
@@ -92,3 +93,35 @@ async def test_the_list_of_runs_looks_as_agreed(
             note="after the driver update"),
     ]  # fmt: skip
     await agree(GptTune(FakeEngine(records)), name, runs, size, theme, tmp_path)
+
+
+async def compared(driver: Driver) -> None:
+    driver.app.push_screen(RunCompare(*driver.app.engine.runs()[:2]))
+    await driver.see("seconds")
+
+
+async def test_two_runs_side_by_side_look_as_agreed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [
+        {"key": "state", "a": "COMPLETED", "b": "FAILED", "ratio": None},
+        {"key": "median_step_time_ms", "a": 3702.4, "b": 4110.2, "ratio": 1.11},
+        {"key": "last_loss", "a": 2.871, "b": None, "ratio": None},
+        {"key": "smoke.seconds", "a": 60, "b": 90, "ratio": None},
+        {"key": "layout.fixed", "a": {}, "b": {"zero_stage": 1, "tensor_parallel": 8}, "ratio": None},
+    ]
+    app = GptTune(FakeEngine([run("night"), run("day", "FAILED")]))
+    monkeypatch.setattr(app.engine.results, "compare", lambda a, b: found)
+    await agree(app, "run-compare-80-dark", compared, (80, 24), "dark", tmp_path)
+
+
+async def saving(driver: Driver) -> None:
+    await opened(driver.app, driver)
+    await driver.press("f2")
+    await driver.see("Its name")
+    await driver.type("my job")
+    await driver.see("Perhaps my-job?")
+
+
+async def test_the_window_for_a_profiles_name_looks_as_agreed(home: Path, tmp_path: Path) -> None:
+    await agree(planning(FakePlanner()), "save-profile-80-light", saving, (80, 24), "light", tmp_path)

@@ -49,13 +49,14 @@ class ReviewStep(StepPage):
         Binding("u", "undo", "Take back edits", show=False, tooltip="This file as it was generated"),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, beside: RunRecord | None = None) -> None:
+        """beside: the run to compare with; None: the last one of these choices."""
         super().__init__()
         self.KEY_WORDS = {"next": "Submit"}
         self._generated: Launch | None = None
         self._ready: Launch | None = None
         self._checked: Checked | None = None
-        self._beside: RunRecord | None = None
+        self._beside = beside
         self._starts = ""
         self._diffing = False
         self._typed_in_vain: dict[

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 def columns(a: RunRecord, b: RunRecord) -> tuple[Column, ...]:
     return (
-        Column("what", least=18, most=30),
-        Column(f"A {a.name}", least=12, most=40),
-        Column(f"B {b.name}", least=12, most=40),
-        Column("B beside A", grow=True, drop=1, least=10),
+        Column("what", least=18, most=24),
+        Column(f"A {a.name}", least=10, most=20),
+        Column(f"B {b.name}", least=10, most=20),
+        Column("B beside A", grow=True, least=10),
     )
 
 

@@ -197,12 +197,19 @@ class Runs(Tasks, Page):
         """The review of the same choices, ready to submit."""
         if record := self._current():
             engine = self.tune.engine
-            self.run_task("resubmit", lambda: _loaded(engine, engine.draft_of_run(record)), self._review)
 
-    def _review(self, draft: Draft) -> None:
-        self.tune.set_draft(draft, fresh=True)
-        self.tune.open("review")
-        self.notify("The same choices again. Nothing is submitted yet.", markup=False)
+            def review(draft: Draft) -> None:
+                self.tune.set_draft(draft, fresh=True)
+                self.tune.open("review", record)
+                edited = "edited" in record.tags
+                said = (
+                    " Its files had been edited by hand, and these are generated anew: v shows it."
+                    if edited
+                    else ""
+                )
+                self.notify(f"The same choices again. Nothing is submitted yet.{said}", markup=False)
+
+            self.run_task("resubmit", lambda: _loaded(engine, engine.draft_of_run(record)), review)
 
     def action_note(self) -> None:
         from tui.screens.dialogs import Ask

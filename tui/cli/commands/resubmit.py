@@ -34,6 +34,8 @@ def command(
     check_given_partition(ready.cluster, changes)
     for change in new.changes:
         say(f"changed: {change}")
+    if launch.EDITED in record.tags:
+        say(f"note: files of {record.run_id} had been edited by hand; they are generated anew.")
     if dry_run:
         return report_dry_run(ready, as_json)
     launch.check_trainer(ready)  # before anything is asked

@@ -23,15 +23,15 @@ from gpt_tune.workflows.fields import SPECS, STEPS, Spec
 from gpt_tune.workflows.forecast import forecast
 from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
-from gpt_tune.workflows.options import options_of
+from gpt_tune.workflows.options import notes_of, options_of
 from gpt_tune.workflows.origins import Setting, origins_of, table
 from gpt_tune.workflows.resubmit import again
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
     "fixed_by", "forecast", "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster",
-    "plan_request", "planned", "problems", "profile_of", "put", "save_site", "settings_of", "start", "steps",
-    "summary", "unfixed",
+    "notes_of", "plan_request", "planned", "problems", "profile_of", "put", "save_site", "settings_of", "start",
+    "steps", "summary", "unfixed",
 ]  # fmt: skip
 
 

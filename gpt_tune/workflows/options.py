@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Literal, Union, get_args, get_origin
 
 from gpt_tune import recipes
+from gpt_tune.errors import UserError
 from gpt_tune.hardware import catalogue
 from gpt_tune.models import catalogue as models
 from gpt_tune.models import parameters
@@ -92,9 +93,28 @@ def _gpus(draft: Draft) -> tuple[Option, ...]:
 @lru_cache(maxsize=1)
 def _model_options() -> tuple[Option, ...]:
     return tuple(
-        Option(m.id, m.id, f"{count_words(parameters.total(m))} parameters, {m.layers} x {m.hidden}")
+        Option(
+            m.id,
+            m.id,
+            f"{count_words(parameters.total(m))} parameters, {m.layers} x {m.hidden}{_also(m.aliases)}",
+        )
         for m in models.all_models()
     )
+
+
+def _also(aliases: tuple[str, ...]) -> str:
+    """Other names, so that a search for one of them finds the model."""
+    return f"; also {', '.join(aliases[:3])}" if aliases else ""
+
+
+def notes_of(key: str, value: str) -> tuple[str, ...]:
+    """Sentences that somebody who picks this should read first: a model sold under another size, say."""
+    if key != "model.id":
+        return ()
+    try:
+        return models.get(value).notes
+    except UserError:
+        return ()
 
 
 def _recipes(draft: Draft) -> tuple[Option, ...]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from gpt_tune import toml
@@ -33,6 +34,8 @@ def test_everything_round_trips() -> None:
     assert set(whole) >= {"resources", "model", "training", "trainer", "smoke", "custom", "site"}
 
 
+# A busy machine draws slowly; that says nothing about the code under test.
+@hypothesis_settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     st.builds(
         Training,

@@ -8,6 +8,7 @@ import pytest
 from textual.geometry import Size
 
 from gpt_tune.ledger import Ledger
+from gpt_tune.workflows import choices
 from tests.tui.conftest import until
 from tests.tui.flow import Driver, cancelling
 from tui.app import GptTune
@@ -216,3 +217,16 @@ async def test_the_check_lists_what_is_missing_and_one_next_step(home: Path) -> 
         await driver.see("ok")
         await driver.press("down", "escape")
         await driver.reach("Home")
+
+
+async def test_a_model_sold_under_another_size_is_found_by_that_name_and_says_so(home: Path) -> None:
+    app = GptTune()
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await driver.ready()
+        app.set_draft(choices.start(cluster=choices.PLAN_ONLY, available=()))
+        app.open("model")
+        await driver.reach("ModelStep")
+        await driver.type("aws-gpt-103b")
+        await driver.see("gpt-145b")
+        await driver.see("145.6B parameters, not 103B")

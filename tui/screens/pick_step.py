@@ -89,9 +89,10 @@ class PickStep(StepPage):
         self.picker.action_move(by)
 
     def explain(self) -> None:
-        """Help on the row under the cursor."""
-        field = self.field()
-        self.query_one("#help", Lines).show([[(field.help, "muted")]])
+        """What must be known of the row under the cursor, then help on the question."""
+        notes = self.tune.engine.choices.notes_of(self.key, self.picker.key or "")
+        lines = [[(note, "")] for note in notes]
+        self.query_one("#help", Lines).show([*lines, [(self.field().help, "muted")]])
 
     def picked(self) -> str:
         """What Enter takes: the row under the cursor, or the text when it matches no row."""

@@ -203,6 +203,9 @@ class Monitor(Tasks, LogKeys, CompareKeys, Page):
 
     # --- acting
 
+    def text_to_copy(self) -> str:
+        return "\n".join(self.log_pane.visible_lines())
+
     def action_back(self) -> None:
         """Esc ends what narrows the view first; then it goes back."""
         if self.full:

@@ -10,6 +10,7 @@ from textual.containers import Grid
 from textual.screen import Screen
 
 from tui.figures import FIGURES, TITLES
+from tui.keys import with_names
 from tui.widgets.chart import Chart
 from tui.widgets.chart_data import AXES, Figure, View, pan, zoom
 
@@ -45,10 +46,13 @@ KEYS: list[BindingType] = [
 class ChartKeys(Screen[None]):
     """Mixed into the monitor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("g", "one_chart", "Chart", tooltip="One chart in full, and back"),
-        Binding("w", "panes", "Panes", tooltip="Charts and log, only charts, only the log"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = with_names(
+        "Monitor",
+        [
+            Binding("g", "one_chart", "Chart", tooltip="One chart in full, and back"),
+            Binding("w", "panes", "Panes", tooltip="Charts and log, only charts, only the log"),
+        ],
+    )
 
     following: Following | None
     chart_view = View()

@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from gpt_tune.errors import UserError
 from gpt_tune.logs.filter import parse_filter
+from tui.keys import with_names
 from tui.paging import MOST_COPIED, clipboard_text, free_name, save_lines, show_in_pager
 from tui.widgets.logpane import LogPane
 from tui.widgets.paint import Line
@@ -30,22 +31,33 @@ LOG_ACTIONS = frozenset({"find", "filter", "first_error", "last_error", "copy_sh
 class LogKeys(Screen[None]):
     """Mixed into the monitor."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "Find", key_display="/", tooltip="Find text in the log; n and N go on"),
-        Binding(
-            "l",
-            "filter",
-            "Filter",
-            tooltip="Show only lines of a level, rank, node, or with a text or pattern",
-        ),
-        Binding("e", "first_error", "First error", tooltip="Jump to the first error in the log"),
-        Binding("E", "last_error", "Last error", show=False, tooltip="Jump to the newest error in the log"),
-        Binding("y", "copy_shown", "Copy", show=False, tooltip="Copy the lines on screen to the clipboard"),
-        Binding(
-            "Y", "save_log", "Save log", show=False, tooltip="Write the lines shown (filtered) into a file"
-        ),
-        Binding("v", "pager", "Pager", show=False, tooltip="Read the whole file in $PAGER (less)"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = with_names(
+        "Monitor",
+        [
+            Binding("slash", "find", "Find", key_display="/", tooltip="Find text in the log; n and N go on"),
+            Binding(
+                "l",
+                "filter",
+                "Filter",
+                tooltip="Show only lines of a level, rank, node, or with a text or pattern",
+            ),
+            Binding("e", "first_error", "First error", tooltip="Jump to the first error in the log"),
+            Binding(
+                "E", "last_error", "Last error", show=False, tooltip="Jump to the newest error in the log"
+            ),
+            Binding(
+                "y", "copy_shown", "Copy", show=False, tooltip="Copy the lines on screen to the clipboard"
+            ),
+            Binding(
+                "Y",
+                "save_log",
+                "Save log",
+                show=False,
+                tooltip="Write the lines shown (filtered) into a file",
+            ),
+            Binding("v", "pager", "Pager", show=False, tooltip="Read the whole file in $PAGER (less)"),
+        ],
+    )
 
     record: RunRecord
     scene: Scene

@@ -115,6 +115,15 @@ def test_constants_that_predict_the_other_runs_worse_are_thrown_away(measured: l
     assert not part.constants
 
 
+def test_runs_that_agree_with_the_shipped_constants_change_none(measured: list[Run]) -> None:
+    """But they are counted: predictions are then known to hold on this cluster."""
+    result = fitted([lesson(run) for run in measured])
+    assert not result.parts[0].time.kept
+    assert not result.calibration.timing
+    assert result.calibration.time_rows == len(measured)
+    assert result.calibration.time_error == pytest.approx(result.parts[0].time.before)
+
+
 def test_the_interval_of_a_calibrated_cluster_holds_its_runs(measured: list[Run]) -> None:
     lessons = [lesson(run, slower=1.2) for run in measured]
     known = calibrate.changed_calibration(fitted(lessons), calibration.shipped(lessons[0].node, "dev"))

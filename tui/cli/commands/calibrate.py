@@ -65,7 +65,7 @@ def _show(result: object) -> None:
     def words(figure: Figure | None) -> tuple[str, str, str, str]:
         if figure is None:
             return ("0", "", "", "the log states none")
-        kept = "used" if figure.kept else "worse: shipped constants stay"
+        kept = "used" if figure.kept else "shipped constants stay"
         return (str(figure.rows), f"{figure.before:.1%}", f"{figure.after:.1%}", kept)
 
     show(f"{result.cluster}: {len(result.run_ids)} ended runs, {len(result.skipped)} skipped")

@@ -259,7 +259,9 @@ def test_unknown_recipes_name_the_nearest(run_dir: Path) -> None:
     with pytest.raises(UserError, match="smok") as caught:
         recipes.get("smok")
     assert "'smoke'" in caught.value.hint
-    assert recipes.names() == ["megatron-deepspeed", "llama2-finetune", "qlora", "smoke", "custom"]
+    assert recipes.names() == [
+        "megatron-deepspeed", "megatron-lm", "llama2-finetune", "qlora", "acs", "smoke", "custom",
+    ]  # fmt: skip
     assert [n for n in recipes.names() if recipes.planned(n)] == ["megatron-deepspeed", "llama2-finetune"]
 
 

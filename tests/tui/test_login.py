@@ -105,8 +105,10 @@ async def test_only_what_the_user_asked_for_may_take_the_terminal(monkeypatch: p
     app = GptTune(engine)
     async with app.run_test(size=(80, 24)) as pilot:
         app.know_runs(engine.runs())
-        app._quick = 1
-        await until(pilot, lambda: engine.answers == [0], "the answer to what was asked for")
+        app._quick = 1  # one that the user asked for
+        await until(
+            pilot, lambda: engine.answers == [0] and not app._asking, "the answer to what was asked for"
+        )
         app._quick = 0
         app._due = 0.0
         await until(pilot, lambda: engine.answers == [0, NOBODY_ASKED], "no question from a poll by itself")

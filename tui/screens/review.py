@@ -130,6 +130,8 @@ class ReviewStep(StepPage):
         )
 
     def _checked_now(self, checked: Checked) -> None:
+        if not self.tune.has_draft:  # submitted meanwhile: the monitor is about to open
+            return
         self._checked = checked
         self._show_all(stay=True)
 
@@ -147,7 +149,7 @@ class ReviewStep(StepPage):
         self._show_file(stay)
 
     def _show_cost(self) -> None:
-        if self._ready is not None:
+        if self._ready is not None and self.tune.has_draft:
             lines = review_lines.cost_lines(self._ready, self.tune.draft.plan_only, self._starts)
             self.query_one("#cost", Lines).show(lines)
 

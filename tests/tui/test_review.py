@@ -16,6 +16,7 @@ from tests.review.conftest import ran
 from tests.tui.flow import Driver
 from tests.tui.test_plan_screen import planning
 from tui.app import GptTune
+from tui.screens.review import ReviewStep
 from tui.widgets.fileview import FileView
 from tui.widgets.lines import Lines
 
@@ -218,3 +219,18 @@ async def test_planning_only_writes_the_files_instead_of_submitting(
         await driver.press("enter")
         await driver.see("is not empty")
     assert Ledger.open().runs() == []
+
+
+async def test_answers_that_come_after_the_submission_do_no_harm(app: GptTune, draft: Draft) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver, draft)
+        screen = app.screen
+        assert isinstance(screen, ReviewStep)
+        await driver.settled()
+        assert screen._checked is not None
+        app.drop_draft()
+        screen._checked_now(screen._checked)
+        screen._start_known("at once")
+        await pilot.pause()
+        assert driver.page == "ReviewStep"

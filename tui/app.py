@@ -24,6 +24,7 @@ from tui.draft import Drafting
 from tui.engine import Engine
 from tui.notify import changes, sequence
 from tui.poller import Poller
+from tui.promptness import be_prompt
 from tui.screens.home import Home
 from tui.settings import load as load_settings
 from tui.settings import path_of
@@ -314,9 +315,11 @@ class GptTune(Drafting, Poller, Tasks, App[int], inherit_bindings=False):
 
 def run_wizard(profile: str | None = None) -> int:
     """Open the wizard, with a profile's choices when one is named; the exit code of the command."""
+    be_prompt()
     return GptTune(profile=profile).run() or 0
 
 
 def run_replay(tape: Tape) -> int:
     """Open the monitor over a recording; the exit code of the command."""
+    be_prompt()
     return GptTune(tape=tape).run() or 0

@@ -126,6 +126,17 @@ class RemoteTail:
             return None
         return None if found is None else RemoteStat(found.size, f"{found.identity}.0", found.modified)
 
+    def arrived(self, path: str) -> int:
+        """Up to which byte the file can be read here; -1 before the first look at it."""
+        file = self._by_path[path]
+        with self._state:
+            if not file.known:
+                return -1
+            return file.end if file.started or file.stat is None else file.stat.size
+
+    def paths(self) -> tuple[str, ...]:
+        return tuple(self._by_path)
+
     def read(self, path: str, offset: int, limit: int) -> bytes:
         """Bytes of the file: of the window where they are in it, else asked for."""
         file = self._by_path[path]

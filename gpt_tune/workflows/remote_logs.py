@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,6 +68,9 @@ def _fetched(path: str, record: RunRecord, files: RemoteFiles) -> str:
     return str(Path(copy))
 
 
+_LAST_SECONDS = 30.0
+
+
 class SshReader:
     """One channel for all files of a job; `close` ends it. problem: what keeps it from reading now."""
 
@@ -75,6 +79,24 @@ class SshReader:
         self._files = RemoteFiles(connection)
         self._tail = RemoteTail(connection, [p for p in paths if not _is_pattern(p)], self._files)
         self._more: list[RemoteTail] = []
+        self._give_up: float | None = None
+
+    def has_all(self) -> bool:
+        """Whether everything that stands in the files now has arrived: the scheduler's word may be quicker.
+
+        Asked once the job has ended. After _LAST_SECONDS it is true, whatever is missing.
+        """
+        self._give_up = self._give_up or time.monotonic() + _LAST_SECONDS
+        if time.monotonic() > self._give_up:
+            return True
+        try:
+            return all(
+                (found := self._files.stat(path)) is None or tail.arrived(path) >= found.size
+                for tail in (self._tail, *self._more)
+                for path in tail.paths()
+            )
+        except UserError:
+            return False
 
     @property
     def problem(self) -> UserError | None:

@@ -144,7 +144,7 @@ class Watch:
         # A reader that has lost its connection cannot know whether it has read everything.
         cut_off = getattr(self._reader, "problem", None) is not None
         over = self.state in ENDED and not (self._follower.behind or self._reading_history or cut_off)
-        if over and not self._finished:
+        if over and not self._finished and _has_all(self._reader):
             rest = self._follower.flush()
             steps += self._take(rest) + self._main.parser.finish()
             batches += rest
@@ -389,3 +389,9 @@ class Watch:
                 self._seen.add(key)
                 new.append(finding)
         return tuple(new)
+
+
+def _has_all(reader: Reader) -> bool:
+    """Whether a reader of files elsewhere has been sent all of them."""
+    has_all = getattr(reader, "has_all", None)
+    return has_all is None or bool(has_all())

@@ -65,5 +65,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
         if close
         else f"Known: {', '.join(names[:12])}" + (f" and {len(names) - 12} more." if len(names) > 12 else ".")
     )
+    if not names:
+        hint = "There is none."
     place = f" in {where}" if where else ""
     return UserError(f"Unknown {kind} {shown(name)}{place}.", hint)

@@ -12,6 +12,7 @@ from gpt_tune.models.huggingface import from_config_file
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.resources import data_dir, existing, existing_dir, existing_file
 
+_MOST_BYTES = 64 << 20  # a config.json has a few KiB
 _OTHER_WAYS = "Or give a path to a config.json or TOML, or layers=..,hidden=..,heads=.."
 
 
@@ -53,6 +54,11 @@ def from_file(path: Path) -> ModelShape:
         path = path / "config.json"
     if not existing_file(path):
         raise UserError(f"There is no model file {shown(str(path))}.", "Check the path.")
+    if path.stat().st_size > _MOST_BYTES:
+        raise UserError(
+            f"{shown(str(path))} is over {_MOST_BYTES >> 20} MiB: no description of a model is so large.",
+            "Give its config.json, not its weights.",
+        )
     if path.suffix.lower() == ".toml":
         return from_fields(toml.load(path), str(path), path.stem)
     return from_config_file(path)

@@ -21,16 +21,16 @@ T = TypeVar("T")
 _TRUE, _FALSE, _NONE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}, {"", "none", "null", "auto"}
 
 
-def with_settings(profile: Profile, settings: Iterable[str]) -> Profile:
-    """The profile with KEY=VALUE settings applied in order; the last wins."""
+def with_settings(profile: Profile, settings: Iterable[str], where: str = "--set") -> Profile:
+    """The profile with KEY=VALUE settings applied in order; the last wins. where: the option they came by."""
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals:
             raise UserError(
-                f"--set {setting!r} has no '='.", "Write KEY=VALUE, for example training.data=/data/text."
+                f"{where} {setting!r} has no '='.", "Write KEY=VALUE, for example training.data=/data/text."
             )
-        profile = with_value(profile, key.strip(), text.strip())
-    check_values(profile, "--set")
+        profile = with_value(profile, key.strip(), text.strip(), where)
+    check_values(profile, where)
     return profile
 
 

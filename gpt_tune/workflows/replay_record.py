@@ -73,7 +73,12 @@ def of_record(record: RunRecord, paths: Sequence[str]) -> Recording:
 
 def of_log(path: Path) -> Recording:
     """A recording from a log file alone: no prediction, no states."""
-    lines, seconds = timed([_lines(path)], 0.0, None)
+    text = _lines(path)
+    if not any(line.strip() for line in text):
+        raise UserError(f"{path} is empty: there is nothing to play.", "Name a log that has lines.")
+    if any("\0" in line for line in text):
+        raise UserError(f"{path} is no text: it holds zero bytes.", "Name a log file or a recording.")
+    lines, seconds = timed([text], 0.0, None)
     return Recording(Facts(name=path.name, logs=(path.name,), seconds=seconds), lines)
 
 

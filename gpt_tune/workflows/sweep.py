@@ -61,7 +61,12 @@ def prepare(
     at_once: int | None = None,
 ) -> Sweep:  # fmt: skip
     """Decide everything; nothing is written. UserError when no task can run."""
-    if bool(vary) == (top is not None):
+    if vary and top is not None:
+        raise UserError(
+            "--vary and --top do not go together: a sweep varies settings or takes the planner's best layouts.",
+            "Leave one of them out.",
+        )
+    if not vary and top is None:
         raise UserError(
             "A sweep varies settings or takes the planner's best layouts.",
             "Give --vary KEY=a,b,c, or --top N.",

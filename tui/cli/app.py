@@ -85,10 +85,15 @@ def _exists(name: str) -> bool:
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Plan, submit and watch LLM training on Slurm. Without a command: the wizard.",
-    epilog="Every command takes --json. Exit codes: 0 done, 1 a finding, 2 wrong use or input, 3 the scheduler "
-    "refused or is unreachable, 70 a bug of ours, 130 interrupted.",
+    epilog="Every command takes --json: one JSON object; watch and replay print one a line. Exit codes: 0 done, "
+    "1 a finding, 2 wrong use or input, 3 the scheduler refused or is unreachable, 70 a bug of ours, 130 interrupted.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout, also for errors.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One JSON object on stdout (watch, replay: one a line), also for errors.",
+)
 @click.option(
     "--plain", is_flag=True, help="The wizard as plain questions: for screen readers and dumb terminals."
 )

@@ -103,4 +103,4 @@ def _changed(profile: Profile, values: Mapping[str, str]) -> Profile:
     if layout:
         fixed = {**profile.layout.fixed, **parse_fix(layout)}
         profile = replace(profile, layout=LayoutChoice(fixed=fixed))
-    return settings.with_settings(profile, other) if other else profile
+    return settings.with_settings(profile, other, "--vary") if other else profile

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpt_tune.errors import EXIT_DONE
+from gpt_tune.errors import EXIT_DONE, check_given
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, show, show_table
+from tui.widgets.words import plural
 
 if TYPE_CHECKING:
     from gpt_tune.logs.parse import ParseResult
@@ -45,6 +46,11 @@ def command(
     from gpt_tune.logs.parse import parse_csv, parse_files, parse_json
     from tui.cli.targets import target_of
 
+    if as_json and (as_csv or form in ("csv", "text")):
+        raise click.UsageError(
+            "--json goes with neither --csv nor --format csv or text.", click.get_current_context()
+        )
+    check_given(log_format, "--log-format")
     form = form or ("csv" if as_csv else "json" if as_json else "text")
     target = target_of(logs)
     shape = None
@@ -76,7 +82,9 @@ def command(
 
 def _show(result: ParseResult) -> None:
     s = result.summary
-    show(f"trainer {result.trainer or 'unknown'}, {s.steps} steps in {len(result.runs)} run segment(s)")
+    show(
+        f"trainer {result.trainer or 'unknown'}, {plural(s.steps, 'step')} in {plural(len(result.runs), 'run segment')}"
+    )
     for run in result.runs:
         resumed = f", resumed from {run.resumed_from}" if run.resumed_from is not None else ""
         show(f"  iterations {run.first} to {run.last}{resumed}")

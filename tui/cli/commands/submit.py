@@ -11,7 +11,10 @@ from tui.cli.options import json_option, set_option
 from tui.cli.output import say
 
 
-@click.command(help="Submit a profile (a name of `gpt-tune profiles`, or a file) as a job.")
+@click.command(
+    help="Submit a profile (a name of `gpt-tune profiles`, or a file) as a job. "
+    "In a terminal it asks first; with --yes or --json, and where there is no terminal, it does not."
+)
 @click.argument("profile")
 @set_option
 @click.option("--cluster", default=None, help="Submit to this cluster; short for --set cluster=NAME.")

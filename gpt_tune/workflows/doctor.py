@@ -19,6 +19,7 @@ from gpt_tune.profiles import sites
 from gpt_tune.profiles.guess import SHARED_FILE_SYSTEMS
 from gpt_tune.profiles.schema import Site
 from gpt_tune.resources import config_dir, data_dir, state_dir
+from gpt_tune.schedulers import hostlist
 from gpt_tune.schedulers.base import Cluster
 
 Status = Literal["ok", "info", "warning", "error"]
@@ -163,11 +164,19 @@ def _clusters(wanted: str | None) -> Iterator[Check]:
             yield from _slurm(cluster)
 
 
+def gpus_of(cluster: Cluster) -> int:
+    """GPUs of all nodes, each node once however many partitions it is in."""
+    nodes = {
+        node: group.gpus_per_node
+        for partition in cluster.partitions
+        for group in partition.groups
+        for node in hostlist.expand(group.names)
+    }
+    return sum(nodes.values()) or max((p.gpus_total for p in cluster.partitions), default=0)
+
+
 def _slurm(cluster: Cluster) -> Iterator[Check]:
-    gpus = sum(p.gpus_total for p in cluster.partitions if p.default) or max(
-        (p.gpus_total for p in cluster.partitions), default=0
-    )
-    yield Check("slurm", "ok", f"{cluster.name}: Slurm {cluster.version}, {gpus} GPUs in one partition")
+    yield Check("slurm", "ok", f"{cluster.name}: Slurm {cluster.version}, {gpus_of(cluster)} GPUs")
     for note in cluster.notes:
         yield Check("slurm", "info", f"{cluster.name}: {note}")
     if shutil.which("sacct") is None:

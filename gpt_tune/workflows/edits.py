@@ -156,7 +156,7 @@ def warnings(before: Rendered, after: Rendered) -> tuple[str, ...]:
     old, new = sbatch_lines.options(_script(before)), sbatch_lines.options(_script(after))
     said = f"Your {after.script} says"
     found = [
-        f"{said} --{name}={new.get(name) or 'nothing'} where the plan has {old.get(name) or 'nothing'}: "
+        f"{said} {_option(name, new)} where the plan has {_option(name, old)}: "
         "cost and predictions are still the plan's."
         for name in _SIZE
         if old.get(name) != new.get(name)
@@ -166,6 +166,10 @@ def warnings(before: Rendered, after: Rendered) -> tuple[str, ...]:
             f"Your {after.script} changes --comment, by which gpt-tune finds a job whose submission's answer got lost."
         )
     return tuple(found)
+
+
+def _option(name: str, options: Mapping[str, str]) -> str:
+    return f"--{name}={options[name]}" if name in options else f"no --{name}"
 
 
 def _script(rendered: Rendered) -> bytes:

@@ -28,6 +28,8 @@ KEYS = (
     "median_step_time_ms", "stdev_step_time_ms", "predicted_step_time_ms", "step_time_error", "median_model_tflops",
     "first_loss", "last_loss", "started_at", "ended_at", "exit_code",
 )  # fmt: skip
+# Of a code, and of an error with a sign, a quotient says nothing.
+_NO_RATIO = ("exit_code", "step_time_error")
 _LAYOUT_WORDS = (
     ("tensor_parallel", "TP"), ("pipeline_parallel", "PP"), ("context_parallel", "CP"), ("expert_parallel", "EP"),
     ("data_parallel", "DP"), ("zero_stage", "ZeRO"), ("micro_batch_size", "MBS"),
@@ -56,7 +58,7 @@ def row(record: RunRecord) -> dict[str, Any]:
         "gpus": record.gpus,
         "nodes": record.nodes,
         "layout": layout_words(record),
-        "steps": summary.steps if summary else 0,
+        "steps": _reached(record, result),
         "median_step_time_ms": median,
         "stdev_step_time_ms": summary.stdev_step_time_ms if summary else None,
         "predicted_step_time_ms": predicted,
@@ -68,6 +70,13 @@ def row(record: RunRecord) -> dict[str, Any]:
         "ended_at": record.ended_at,
         "exit_code": record.exit_code,
     }
+
+
+def _reached(record: RunRecord, result: ParseResult | None) -> int:
+    """The last iteration, as `jobs` counts: a log that prints every tenth step has fewer lines than that."""
+    if result is not None and result.runs:
+        return result.runs[-1].last
+    return record.last_iteration or 0
 
 
 def parsed(record: RunRecord) -> ParseResult | None:
@@ -108,7 +117,7 @@ def compare(*records: RunRecord) -> list[dict[str, Any]]:
     if not 2 <= len(records) <= MAX_RUNS:
         raise UserError(f"{len(records)} runs cannot be compared.", f"Name 2 to {MAX_RUNS} of them.")
     compared = [row(record) for record in records]
-    found = [_difference(key, [r[key] for r in compared], key != "exit_code") for key in KEYS]
+    found = [_difference(key, [r[key] for r in compared], key not in _NO_RATIO) for key in KEYS]
     found += [_difference(key, values, False) for key, values in _settings(records)]
     return [d for d in found if any(v != d["values"][0] for v in d["values"][1:])]
 

@@ -11,6 +11,7 @@ from gpt_tune.planner.sure import sure_words
 from gpt_tune.planner.types import Plan, PlanRequest, Rejected, SearchResult
 from gpt_tune.words import count_words, percent_words, seconds_words
 from tui.cli.output import show, show_table, width
+from tui.widgets.words import plural
 
 _STEP_PARTS = (
     ("compute", "compute"), ("tensor_parallel", "TP"), ("context_parallel", "CP"), ("expert_parallel", "EP"),
@@ -27,7 +28,9 @@ _MEMORY_PARTS = (
 def show_search(request: PlanRequest, result: SearchResult, calibration: Calibration) -> None:
     """The ranked layouts, why the first is first, what nearly made it, and how sure all that is."""
     show(question_words(request))
-    show(f"{result.searched:,} layouts tried in {result.seconds:.2f} s, {result.rejected_count:,} rejected")
+    show(
+        f"{plural(result.searched, 'layout')} tried in {result.seconds:.2f} s, {result.rejected_count:,} rejected"
+    )
     for line in objective_lines(request, result):
         show(line)
     show()

@@ -10,13 +10,19 @@ from gpt_tune.ledger import RunRecord
 from gpt_tune.words import gpu_hours_words, seconds_words
 from gpt_tune.workflows.launch import Launch
 from tui.cli.output import emit_json, say, show
+from tui.widgets.words import plural
 
 
 def describe(launch: Launch) -> None:
     """What will happen and what it costs, on stderr: it comes before a question."""
     spec = launch.spec
-    unit = f"{spec.gpus} GPUs" if spec.gpus else f"{spec.tasks_per_node * spec.nodes} processes"
-    say(f"{spec.profile.name or spec.profile.recipe}: {unit} on {spec.nodes} node(s) of {spec.site.cluster}")
+    unit = (
+        plural(spec.gpus, "GPU")
+        if spec.gpus
+        else plural(spec.tasks_per_node * spec.nodes, "process", "processes")
+    )
+    nodes = plural(spec.nodes, "node")
+    say(f"{spec.profile.name or spec.profile.recipe}: {unit} on {nodes} of {spec.site.cluster}")
     if launch.plan is not None:
         from tui.cli.plan_text import layout_words, memory_words
 

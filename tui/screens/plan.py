@@ -30,6 +30,7 @@ from tui.widgets.plan_lines import (
     table_row,
 )
 from tui.widgets.rows import Row, RowList
+from tui.widgets.words import plural
 
 YOURS = "yours"  # the row of a layout turned by hand
 MARKED: Line = [
@@ -141,9 +142,9 @@ class PlanStep(WhatIf, StepPage):
         batch = f"batch {request.global_batch_size} x {request.seq_length}"
         asked = f"{request.model.id} on {request.gpus} x {request.node.gpu.id}, {batch}"
         found = (
-            f"{len(result.plans)} of {result.searched:,} layouts"
+            f"{len(result.plans)} of {plural(result.searched, 'layout')}"
             if result.plans
-            else f"none of {result.searched:,} layouts fits"
+            else f"none of {plural(result.searched, 'layout')} fits"
         )
         role = "" if result.plans else "bad"
         line: Line = [

@@ -124,6 +124,7 @@ class Runs(Tasks, Page):
 
     def _show_about(self) -> None:
         """Tags and note of the run under the cursor, whole: the table may have cut them."""
+        self.refresh_bindings()
         record, about = self._current(), self.query_one("#about", Lines)
         if record is None:
             about.show([])
@@ -175,6 +176,11 @@ class Runs(Tasks, Page):
 
     def action_refresh(self) -> None:
         self.tune.refresh_jobs(force=True)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only what has not ended can be cancelled."""
+        record = self._current() if action == "cancel" and self._records else None
+        return False if record is not None and not record.active else super().check_action(action, parameters)
 
     def action_cancel(self) -> None:
         if record := self._current():

@@ -11,6 +11,7 @@ from gpt_tune.errors import EXIT_DONE, UserError
 from gpt_tune.resources import path_of
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, say, show, show_table
+from tui.widgets.words import plural
 
 if TYPE_CHECKING:
     from gpt_tune.ledger import RunRecord
@@ -104,7 +105,7 @@ def export(identities: tuple[str, ...], form: str, out: str | None, as_json: boo
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"Cannot write {path}: {error.strerror}.", "Check the folder.") from error
-    say(f"{len(records)} run(s) in {path}")
+    say(f"{plural(len(records), 'run')} in {path}")
     return EXIT_DONE
 
 
@@ -223,5 +224,5 @@ def _write(panels: list[Panel], out: str, axis: str, log: bool, width: int | Non
     if as_json:
         emit_json({"schema": SCHEMA, "results": [{"file": str(path), "bytes": len(data)}]})
     else:
-        say(f"{len(panels)} chart(s) in {path}")
+        say(f"{plural(len(panels), 'chart')} in {path}")
     return EXIT_DONE

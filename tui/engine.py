@@ -160,7 +160,9 @@ class Engine:
         calls = scheduler.calls
         wanted = self.queue.wanted_of(scheduler, job.status)
         site = import_module("gpt_tune.profiles.sites").load(view.cluster.name)
-        offers: list[Offer] = self.queue.offers(scheduler, view.cluster, wanted, site)
+        offers: list[Offer] = self.queue.offers(
+            scheduler, view.cluster, wanted, site, job.status.expected_start
+        )
         return offers, scheduler.calls - calls
 
     def adopt_job(self, cluster: str, job_id: str) -> RunRecord:

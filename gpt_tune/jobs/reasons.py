@@ -65,7 +65,7 @@ _TABLE: tuple[tuple[str, str, Starts, str], ...] = (
     (r"Constraints", "no node satisfies its constraints now", "maybe", "Check its --constraint."),
     (r"InvalidAccount|AccountNotAllowed", "the account may not run here", "no", "Set site.account to one that may."),
     (r"InvalidQOS|QOSNotAllowed", "the QOS may not be used here", "no", "Set site.qos to one that may."),
-    (r"JobHeldUser", "you hold it", "no", "Release it: gpt-tune release ID"),
+    (r"JobHeldUser", "you hold it", "no", "Release it: gpt-tune release ID."),
     (r"JobHeldAdmin", "an administrator holds it", "no", "Ask the cluster's support why."),
     (r"JobHoldMaxRequeue", "it was requeued too often and is held", "no",
      "See why it fails to start, then: gpt-tune release ID"),

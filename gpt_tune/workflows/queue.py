@@ -5,21 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from gpt_tune import clusters
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.jobs import clock, reasons
-from gpt_tune.jsonable import as_json
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.profiles.schema import Site
-from gpt_tune.schedulers import slurm_starts, slurm_words
+from gpt_tune.schedulers import hostlist, slurm_starts, slurm_words
 from gpt_tune.schedulers.base import ENDED, Cluster, JobStatus, NodeGroup, Partition, Scheduler
 from gpt_tune.schedulers.slurm_cli import SlurmCli
 from gpt_tune.words import seconds_words
 
-SCHEMA = "gpt-tune/queue/1"
 _NOW_SECONDS = 90.0  # a start within this is "now": schedulers look once a minute
 _SWEEP_TAG = "sweep="
 _MOST_QUESTIONS = 8  # to the controller, for one look
@@ -232,12 +228,23 @@ def request(cluster: Cluster, gpus: int, gpu: str = "", partition: str = "", tim
             raise unknown_name("GPU type", gpu, types)
         where = f"Partition {partition}" if partition else f"Cluster {cluster.name}"
         raise UserError(f"{where} has no {gpu or 'GPU'}.", "`gpt-tune clusters` shows what there is.")
-    found, group = fitting[0]
+    enough = [(p, g) for p, g in fitting if g.nodes * g.gpus_per_node >= gpus]
+    if not enough:
+        p, g = max(fitting, key=lambda pair: pair[1].nodes * pair[1].gpus_per_node)
+        most = g.nodes * g.gpus_per_node
+        raise UserError(f"{gpus} GPUs are more than the {most} of partition {p.name}.", f"Take {most}.")
+    found, group = enough[0]
     per_node = group.gpus_per_node
     if gpus > per_node and gpus % per_node:
         raise UserError(
             f"{gpus} GPUs are no whole nodes of {per_node}.",
-            f"Take {gpus // per_node * per_node} or {-(-gpus // per_node) * per_node}.",
+            "Take "
+            + " or ".join(
+                str(n)
+                for n in (gpus // per_node * per_node, -(-gpus // per_node) * per_node)
+                if n <= group.nodes * per_node
+            )
+            + ".",
         )
     return Wanted(found.name, gpus, per_node, gpu or group.gpu, time_limit)
 
@@ -261,16 +268,26 @@ def starts_in(at: str, now: str | None = None) -> str:
     return seconds_words(left) if left >= 60 else "a moment"
 
 
-def offers(scheduler: Scheduler, cluster: Cluster, wanted: Wanted, site: Site | None = None) -> list[Offer]:
+def offers(
+    scheduler: Scheduler,
+    cluster: Cluster,
+    wanted: Wanted,
+    site: Site | None = None,
+    expected: str | None = None,
+) -> list[Offer]:
     """When the request could start, and, when not now, other requests that could: asked of Slurm itself.
 
-    The first is the request as it is. At most _MOST_QUESTIONS controller calls; none on this machine.
+    The first is the request as it is; expected: when Slurm said already that the job which asks will start.
+    At most _MOST_QUESTIONS controller calls; none on this machine.
     """
     asked: list[Offer] = []
     for candidate, different in candidates(cluster, wanted):
         if len(asked) >= _MOST_QUESTIONS:
             break
-        offer = ask(scheduler, candidate, site, different)
+        known = expected if not asked else None
+        offer = (
+            Offer(candidate, known, _is_soon(known)) if known else ask(scheduler, candidate, site, different)
+        )
         asked.append(offer)
         if len(asked) == 1 and offer.now:
             return asked
@@ -286,10 +303,11 @@ def ask(scheduler: Scheduler, wanted: Wanted, site: Site | None = None, differen
     if not isinstance(scheduler, SlurmCli):
         return Offer(wanted, clock.now(), True, different)
     start = slurm_starts.test_only(scheduler, options(wanted, site))
-    soon = (
-        start.at is not None and slurm_words.epoch(start.at) - slurm_words.epoch(clock.now()) <= _NOW_SECONDS
-    )
-    return Offer(wanted, start.at, soon, different, start.refusal)
+    return Offer(wanted, start.at, start.at is not None and _is_soon(start.at), different, start.refusal)
+
+
+def _is_soon(at: str) -> bool:
+    return slurm_words.epoch(at) - slurm_words.epoch(clock.now()) <= _NOW_SECONDS
 
 
 def options(wanted: Wanted, site: Site | None) -> list[str]:
@@ -314,7 +332,7 @@ def candidates(cluster: Cluster, wanted: Wanted) -> list[tuple[Wanted, str]]:
             continue
         for group in partition.groups:
             if group.gpus_per_node < min(wanted.gpus, wanted.gpus_per_node) or _is_own(
-                group, partition, wanted
+                group, partition, wanted, home
             ):
                 continue
             if group.nodes * group.gpus_per_node >= wanted.gpus:
@@ -326,8 +344,17 @@ def candidates(cluster: Cluster, wanted: Wanted) -> list[tuple[Wanted, str]]:
     return list({w: (w, d) for w, d in reversed(found)}.values())[::-1]
 
 
-def _is_own(group: NodeGroup, partition: Partition, wanted: Wanted) -> bool:
-    return partition.name == wanted.partition and wanted.gpu in ("", group.gpu)
+def _is_own(group: NodeGroup, partition: Partition, wanted: Wanted, home: Partition | None) -> bool:
+    """Whether these are nodes that the request may have already, be it by the name of another partition."""
+    if partition.name == wanted.partition and wanted.gpu in ("", group.gpu):
+        return True
+    own = (
+        {n for g in home.groups if wanted.gpu in ("", g.gpu) for n in hostlist.expand(g.names)}
+        if home
+        else set()
+    )
+    theirs = set(hostlist.expand(group.names))
+    return bool(theirs) and theirs <= own
 
 
 def _shorter(wanted: Wanted, home: Partition | None) -> list[Wanted]:
@@ -358,40 +385,3 @@ def _smaller(wanted: Wanted, home: Partition | None) -> list[Wanted]:
         Wanted(wanted.partition, size, wanted.gpus_per_node, wanted.gpu, wanted.time_limit)
         for size in sorted({s for s in sizes if 0 < s < wanted.gpus}, reverse=True)
     ]
-
-
-# -- as data --------------------------------------------------------------------------------------
-def queue_json(view: QueueView, found: Sequence[Offer] = ()) -> dict[str, Any]:
-    """One look as plain data."""
-    return {
-        "schema": SCHEMA,
-        "as_of": view.as_of,
-        "cluster": view.cluster.name,
-        "queue": [
-            {
-                "job_id": j.status.job_id,
-                "run_id": j.run_id,
-                "sweep": j.sweep or None,
-                "name": j.status.name,
-                "state": j.status.state,
-                "partition": j.status.partition,
-                "nodes": j.status.nodes,
-                "gpus": j.status.gpus,
-                "reason": j.status.reason or None,
-                "why": j.why or None,
-                "starts": j.starts or None,
-                "fix": j.fix or None,
-                "expected_start": j.status.expected_start,
-                "started_at": j.status.started_at,
-            }
-            for j in view.jobs
-        ],
-        "free": [as_json(f) for f in view.free],
-        "offers": [{**as_json(o), "words": o.wanted.words()} for o in found],
-    }
-
-
-def of_cluster(name: str | None = None) -> QueueView:
-    """One look at a cluster by its name."""
-    with Ledger.open() as ledger:
-        return look(clusters.connect(name), ledger)

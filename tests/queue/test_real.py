@@ -13,6 +13,7 @@ from gpt_tune.schedulers.base import ENDED
 from gpt_tune.schedulers.local import Local
 from gpt_tune.workflows import adopt, queue
 from gpt_tune.workflows.queue import Wanted
+from gpt_tune.workflows.queue_data import queue_json
 from tests.cluster import SlurmCluster, wait_until
 from tests.jobs.helpers import prepared, refreshed_until, rendered
 
@@ -62,7 +63,7 @@ def test_mine_why_and_free(slurm: SlurmCluster, tmp_path: Path) -> None:
     waiting = view.jobs[1]
     assert waiting.starts == "yes"
     assert [f.free for f in view.free if f.partition == "dev"] == [16]
-    data = queue.queue_json(view)
+    data = queue_json(view)
     assert data["queue"][1]["why"]
     assert {f["gpu"] for f in data["free"]} == {"b200", "h100"}
 

@@ -110,7 +110,10 @@ class Queue(Tasks, Page):
             self.run_task("look", partial(self.tune.engine.queue_look, self._cluster), self._looked)
 
     def _looked(self, answer: tuple[QueueView, int, str]) -> None:
+        before = self._view
         self._view, calls, self._way = answer
+        if before is None or _standing(before) != _standing(self._view):
+            self._offers = ("", ())  # what could start was asked of another state of things
         self.tune.count_calls(calls)
         self._show()
 
@@ -151,9 +154,11 @@ class Queue(Tasks, Page):
         key, offers = self._offers
         if self._asking:
             lines += [[("Asking Slurm what could start…", "muted")]]
-        elif group is not None and key == group.key:
+        elif group is None or all(j.status.state != "PENDING" for j in group.jobs):
+            pass  # nothing here waits for a start
+        elif key == group.key:
             lines += offer_lines(offers)
-        elif group is not None and any(j.status.state == "PENDING" for j in group.jobs):
+        else:
             lines += [[("s ", "key"), ("asks Slurm what could start now instead", "muted")]]
         self.query_one("#below", Lines).show(lines)
 
@@ -283,6 +288,11 @@ class Queue(Tasks, Page):
             self.query_one("#said", Lines).say(str(error), "bad")
         else:
             self.notify(str(error), severity="error", markup=False, timeout=10)
+
+
+def _standing(view: QueueView) -> tuple[object, ...]:
+    """What an answer on what could start depends on: jobs with their states, and what is free."""
+    return tuple((j.status.job_id, j.status.state, j.held) for j in view.jobs), view.free
 
 
 def _can(action: str, job: MyJob) -> bool:

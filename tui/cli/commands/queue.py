@@ -50,9 +50,13 @@ def command(
     with Ledger.open() as ledger:
         view = queue.look(scheduler, ledger)
     wanted = _wanted(scheduler, view, job, gpus, gpu, partition, time_limit)
-    offers = queue.offers(scheduler, view.cluster, wanted, sites.load(view.cluster.name)) if wanted else []
+    site = sites.load(view.cluster.name)
+    expected = next((j.status.expected_start for j in view.jobs if j.status.job_id == job), None)
+    offers = queue.offers(scheduler, view.cluster, wanted, site, expected) if wanted else []
     if as_json:
-        emit_json(queue.queue_json(view, offers))
+        from gpt_tune.workflows.queue_data import queue_json
+
+        emit_json(queue_json(view, offers))
     else:
         _show(view, offers)
     return EXIT_DONE
@@ -74,7 +78,9 @@ def _wanted(
     if job is not None:
         found = next((j for j in view.jobs if j.status.job_id == job), None)
         if found is None:
-            raise unknown_name("waiting job", job, [j.status.job_id for j in view.jobs])
+            raise unknown_name(
+                "waiting job", job, [j.status.job_id for j in view.jobs if j.status.state == "PENDING"]
+            )
         if found.status.state != "PENDING":
             raise UserError(
                 f"Job {job} does not wait: it is {found.status.state}.", "--for is for waiting jobs."

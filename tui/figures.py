@@ -87,6 +87,7 @@ def figures(
             tuple(_curve(other, name, axis, scale) for other in others),
             words,
             axis,
+            update.ended,
         )
     return made
 

@@ -51,7 +51,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figure:
-    """One quantity of a run at full length. expected, low, high: what was predicted of it, in its unit."""
+    """One quantity of a run at full length. expected, low, high: what was predicted of it, in its unit.
+    ended: no more values will come."""
 
     name: str
     title: str
@@ -66,6 +67,7 @@ class Figure:
     others: tuple[Curve, ...] = ()
     waiting: str = "no steps yet"
     axis: str = "iteration"
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class View:
 @dataclass(frozen=True, slots=True)
 class ChartData:
     """One picture. expected_low/high: the interval of the prediction. warm_up: leading points not scaled for.
-    others: (name, series) of other runs. x_range: None for the series' own."""
+    others: (name, series) of other runs. x_range: None for the series' own. whole: x are numbers of things."""
 
     title: str
     unit: str = ""
@@ -97,6 +99,7 @@ class ChartData:
     marks: tuple[Mark, ...] = ()
     x_range: tuple[float, float] | None = None
     log: bool = False
+    whole: bool = False
 
 
 def frame(figure: Figure, view: View, columns: int) -> ChartData:
@@ -104,18 +107,13 @@ def frame(figure: Figure, view: View, columns: int) -> ChartData:
     everything = [figure.x, *(other.x for other in figure.others)]
     data = ChartData(
         figure.title, figure.unit, Series(), figure.expected, figure.expected_low, figure.expected_high,
-        empty=figure.waiting, log=view.log,
+        empty=figure.waiting, log=view.log, whole=figure.axis == "rank",
     )  # fmt: skip
     if not any(len(x) for x in everything):
         return data
     start, stop, _ = bounds(everything, view)
-    if view.stop is None:
-        moving = view.span is not None
-        least = FIRST_STEPS if figure.axis == "iteration" and not moving else 0.0
-        start, end = settled_window(start, stop, moving, least)
-    else:
-        end = stop
-    over = (start, end)
+    over = _span(figure, view, start, stop)
+    start, end = over
     columns = max(columns, 8)
     return replace(
         data,
@@ -126,6 +124,17 @@ def frame(figure: Figure, view: View, columns: int) -> ChartData:
         warm_up=(figure.warm_up if len(figure.x) <= columns else 1) if start <= _first(everything) else 0,
         x_range=over,
     )
+
+
+def _span(figure: Figure, view: View, start: float, stop: float) -> tuple[float, float]:
+    """The ends of the axis: with room for what will come only where something will."""
+    if figure.axis == "rank" and start == stop:
+        return start - 0.5, stop + 0.5
+    if view.stop is not None or figure.ended or figure.axis == "rank":
+        return start, stop
+    moving = view.span is not None
+    least = FIRST_STEPS if figure.axis == "iteration" and not moving else 0.0
+    return settled_window(start, stop, moving, least)
 
 
 def bounds(axes: Sequence[Floats], view: View) -> tuple[float, float, float]:

@@ -77,7 +77,7 @@ def _build(
     figure.ruler("y").lim(low, high)
     marks, said = _y_ticks(data, low, high, height)
     figure.ruler("y").ticks(marks, said)
-    x_marks, said = _x_ticks(first, last, width)
+    x_marks, said = _x_ticks(first, last, width, data.whole)
     figure.ruler("x").ticks(x_marks, said)
     for value, tag, sign in _levels(data, low, high):
         _signal(figure, plotext, [first, last], [value, value], sign, tag)
@@ -165,11 +165,15 @@ def _y_ticks(data: ChartData, low: float, high: float, height: int) -> tuple[lis
     return marks, labels(marks)
 
 
-def _x_ticks(first: float, last: float, width: int) -> tuple[list[float], list[str]]:
+def _x_ticks(
+    first: float, last: float, width: int, only_whole: bool = False
+) -> tuple[list[float], list[str]]:
     apart = (last - first) * 9 / width  # labels nearer than nine cells would touch
     whole = last - first >= 4 and first == int(first)
     inner = [t for t in ticks(first, last, max(1, width // 18)) if not whole or t == int(t)]
     marks = [first, *(t for t in inner if first + apart < t < last - apart), last]
+    if only_whole:
+        marks = [m for m in marks if m == int(m)] or [float(round((first + last) / 2))]
     if whole:
         return marks, [f"{m:,.0f}" if abs(m) < 1e7 else short(m) for m in marks]
     return marks, [short(m) for m in marks]

@@ -56,7 +56,7 @@ def root_lines(diagnosis: Diagnosis) -> list[Line]:
 def finding_cells(finding: Finding, root: Finding | None) -> tuple[Cell, ...]:
     return (
         kind_of(finding, root),
-        finding.id,
+        finding.shown_id,
         place_of(finding) or "-",
         f"{finding.count:,}",
         [(finding.text, "muted" if finding.dismissed is not None or finding.echo_of else "")],

@@ -47,6 +47,11 @@ class Finding:
     iteration: int | None = None
     excess: float | None = None
 
+    @property
+    def shown_id(self) -> str:
+        """The id for people: none for a job that the scheduler gave no reason to wait (`P-None`)."""
+        return "" if self.id == "P-None" else self.id
+
     def to_json(self) -> dict[str, Any]:
         return {
             "id": self.id,

@@ -37,7 +37,11 @@ _PREFIX = re.compile(
     r"|\[RANK:(?P<axolotl>\d{1,7})\](?= )"
     r"|\[(?:INFO|WARNING|ERROR)\|(?P<nanotron>[\w=|.-]{1,120})\]:?"
     r"|(?P<nccl>(?P<nccl_host>[\w.-]{1,64}):\d{1,9}:\d{1,9}) \[(?P<nccl_gpu>\d{1,3})\](?= )"
-    r"|(?P<host>(?=[\w.-]{0,63}[\d])(?=[\w.-]{0,63}[A-Za-z.])[A-Za-z0-9][\w.-]{0,63}): "
+    # Slurm's own processes say which node they are on; they are no writers of the run. A program's or a library's
+    # name is no host.
+    r"|(?:slurmstepd|slurmd)(?:-|\[)(?P<daemon_host>[\w.-]{1,64})\]?: "
+    r"|(?!python[\d.]{0,8}:|pip[\d.]{0,8}:|lib[\w.+-]{1,60}\.so|slurm(?:stepd|d|ctld|dbd)\b|srun\b|sbatch\b)"
+    r"(?P<host>(?=[\w.-]{0,63}[\d])(?=[\w.-]{0,63}[A-Za-z.])[A-Za-z0-9][\w.-]{0,63}): "
     r"|(?P<python>(?:INFO|WARNING|ERROR|CRITICAL):[\w.]{1,80}:)"
     r"|(?P<dash>- (?:root|[\w.]{1,60}) - (?:INFO|WARNING|ERROR|CRITICAL) -)(?= )"
     r")"
@@ -83,6 +87,9 @@ def read(line: str) -> Prefix:
         if kind in ("named", "named_host"):
             rank, host = _number(match.group("named")), match.group("named_host")
             labels.append(f"rank {rank}")
+            continue
+        if kind == "daemon_host":
+            host = match.group(kind)
             continue
         if kind == "kernel_host":
             host = match.group(kind)

@@ -116,7 +116,7 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
         reader=remote_logs.reader_of(record, paths),
         prediction=prediction_of(record),
         shape=shape,
-        gpus=record.gpus or None,
+        gpus=record.gpus or (None if "adopted" in record.tags else 0),
         state_source=state_source or state_source_of(record.run_id),
         seq_length=length,
         global_batch_size=int(tokens / length) if isinstance(tokens, (int, float)) and length else None,

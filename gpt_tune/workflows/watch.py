@@ -90,7 +90,8 @@ class Watch:
         log_format: str = "auto",
         log_says_gpus: bool = False,
     ) -> None:
-        """log_says_gpus: the speed is divided by the log's number of GPUs; `gpus` is only what the job holds.
+        """gpus: 0 for a run without any, None when only the log can say.
+        log_says_gpus: the speed is divided by the log's number of GPUs; `gpus` is only what the job holds.
 
         peak_tflops: the GPU's dense peak in the run's precision; None refuses MFU.
 
@@ -114,7 +115,7 @@ class Watch:
         self._changed = False
         # `main` reads everything in order; `tail` shows the end while main still reads the past.
         more = more_formats(log_format)
-        training = None if log_says_gpus else gpus
+        training = None if log_says_gpus else gpus or None
         self._main = _Readers(LogParser(shape, training, seq_length, global_batch_size, more))
         self._tail = _Readers(LogParser(shape, training, seq_length, global_batch_size, more))
         self._history: dict[str, History] = {}
@@ -191,7 +192,7 @@ class Watch:
         parser = front.parser
         summary = self._summarise(parser, now)
         recent, own = self._recent(parser)
-        gpus = self._gpus or parser.facts.gpus
+        gpus = self._gpus if self._gpus is not None else parser.facts.gpus
         pace = pace_of(recent, summary, self._status, self.peak_tflops, gpus, self.prediction, now)
         hang = judge_hang(
             self.state,
@@ -199,7 +200,7 @@ class Watch:
             summary.median_step_time_ms,
             self._moved,
             now,
-            self._writers.silent(self._moved, gpus),
+            self._writers.silent(self._moved, gpus or parser.facts.gpus),
         )
         reason = self._status.reason if self._status is not None else ""
         code = self._status.exit_code if self._status is not None else None

@@ -41,6 +41,13 @@ def test_nothing_is_guessed() -> None:
     assert "GPU-hours" not in unknown.words
 
 
+@pytest.mark.parametrize("gpus", [0, None])
+def test_without_gpus_the_time_is_at_risk(gpus: int | None) -> None:
+    risk = risk_of(saved(400), 428, 50.0, gpus)
+    assert risk is not None
+    assert risk.words == "28 steps since checkpoint 400 (1.40 s)"
+
+
 def test_each_stage_before_the_first_step_says_what_it_waits_for_and_how_long() -> None:
     queued = waiting_words("PENDING", reason="next in line: it waits for nodes", starts_in=7200.0)
     assert (

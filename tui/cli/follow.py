@@ -215,10 +215,11 @@ def step_words(step: Step) -> str:
 
 
 def finding_words(finding: Finding) -> str:
+    name = f" {finding.shown_id}" if finding.shown_id else ""
     place = f" line {finding.line}" if finding.line is not None else ""
     rank = f" rank {finding.rank}" if finding.rank is not None else ""
     if finding.dismissed is not None:
         why = f" ({finding.dismissed})" if finding.dismissed else ""
-        return f"dismissed{why} {finding.id}{place}{rank}: {finding.text}"
+        return f"dismissed{why}{name}{place}{rank}: {finding.text}"
     fix = f" Fix: {finding.fix}" if finding.fix else ""
-    return f"{finding.severity} {finding.id}{place}{rank}: {finding.text}{fix}"
+    return f"{finding.severity}{name}{place}{rank}: {finding.text}{fix}"

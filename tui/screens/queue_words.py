@@ -10,6 +10,7 @@ from tui.states import ago, state_role
 from tui.widgets.columns import Column
 from tui.widgets.paint import Cell, Line
 from tui.widgets.rows import Row
+from tui.widgets.words import plural
 
 if TYPE_CHECKING:
     from gpt_tune.workflows.queue import Free, Group, MyJob, Offer
@@ -93,7 +94,7 @@ def job_lines(group: Group) -> list[Line]:
         role = {"no": "bad", "maybe": "warn"}.get(job.starts, "")
         line.append((f"{job.why or 'waits'}", role))
         line.append((f"  [{status.reason or 'None'}]", "muted"))
-        if status.expected_start:
+        if status.expected_start and not job.held:
             line.append((f"; Slurm expects it to start in {starts_in(status.expected_start)}", ""))
     else:
         line.append((f"{status.state.lower()} on {status.node_list or 'nodes not known yet'}", ""))
@@ -115,7 +116,7 @@ def free_lines(free: Sequence[Free]) -> list[Line]:
     for f in free:
         kind = f"{f.free} of {f.total} {f.gpu or 'GPUs'}"
         line += [(kind, "good" if f.free else "warn"), (f" in {f.partition}", "muted")]
-        line += [(f" ({f.whole_nodes} whole nodes)" if f.whole_nodes else "", "muted"), ("   ", "")]
+        line += [(f" ({plural(f.whole_nodes, 'whole node')})" if f.whole_nodes else "", "muted"), ("   ", "")]
     return [line[:-1]]
 
 

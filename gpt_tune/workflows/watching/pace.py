@@ -114,7 +114,7 @@ def pace_of(
     """The pace from what has been read and what the scheduler says."""
     step_ms = recent.step_time_ms or summary.median_step_time_ms
     tflops = recent.model_tflops or summary.median_model_tflops
-    gpus = gpus or (status.gpus if status is not None else None)
+    gpus = gpus if gpus is not None or status is None else status.gpus
     elapsed = _elapsed(status, now)
     eta = None
     if recent.last is not None and recent.total_iterations is not None and step_ms is not None:

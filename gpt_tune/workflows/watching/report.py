@@ -145,7 +145,7 @@ def _findings(update: WatchUpdate) -> list[str]:
     lines = []
     for finding in update.diagnosis.findings:
         if finding.echo_of is None:
-            lines.append(f"{_mark(finding)} {finding.id:<6} {_where(finding)}{finding.text}")
+            lines.append(f"{_mark(finding)} {finding.shown_id:<6} {_where(finding)}{finding.text}")
             if finding.fix:
                 lines.append(f"         fix: {finding.fix}")
     return lines

@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpt_tune.logs.parser import Event
-from gpt_tune.words import gpu_hours_words
+from gpt_tune.words import gpu_hours_words, seconds_words
 
 
 @dataclass(frozen=True, slots=True)
 class Risk:
     """checkpoint: the iteration of the last one saved, None when the log names none. iterations: done since then (or
-    since the start). gpu_hours: what these cost; None where it cannot be told."""
+    since the start). gpu_hours: what these cost; None where it cannot be told, or without GPUs: then seconds says how
+    long they took, where that is known."""
 
     checkpoint: int | None
     iterations: int
     gpu_hours: float | None
+    seconds: float | None = None
 
     @property
     def words(self) -> str:
@@ -24,6 +26,8 @@ class Risk:
         if self.checkpoint is not None and not self.iterations:
             return f"nothing since checkpoint {self.checkpoint:,}"
         cost = f" ({gpu_hours_words(self.gpu_hours)})" if self.gpu_hours else ""
+        if not cost and self.seconds:
+            cost = f" ({seconds_words(self.seconds)})"
         steps = f"{self.iterations:,} step{'' if self.iterations == 1 else 's'}"
         since = "no checkpoint yet" if self.checkpoint is None else f"since checkpoint {self.checkpoint:,}"
         return f"{steps} {since}{cost}" if self.checkpoint is not None else f"{steps}{cost}, {since}"
@@ -39,5 +43,5 @@ def risk_of(
     # Checkpoints beyond the newest step belong to an earlier part of the log that was trained over again.
     last = next((i for i in reversed(saved) if i <= iteration), None)
     since = iteration - (last or 0)
-    hours = since * step_ms * gpus / 3.6e6 if step_ms and gpus else None
-    return Risk(last, since, hours)
+    seconds = since * step_ms / 1000.0 if step_ms else None
+    return Risk(last, since, seconds * gpus / 3600.0 if seconds is not None and gpus else None, seconds)

@@ -87,10 +87,8 @@ def _here(fresh: Draft) -> list[Line]:
     slurm = [name for name in fresh.clusters if name != "local"]
     check = "Enter starts a one-minute check: real training, log and charts."
     if slurm:
-        here, then = (
-            f"Slurm cluster {', '.join(slurm)}.",
-            "Enter starts a new run; every answer is filled in.",
-        )
+        here = f"Slurm cluster {', '.join(slurm)}."
+        then = check if fresh.recipe == "smoke" else "Enter starts a new run; every answer is filled in."
     else:
         here, then = "no Slurm: jobs run on this machine.", check
     if fresh.trouble:

@@ -14,6 +14,7 @@ from gpt_tune.profiles.build import check_values
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.workflows.draft import PLAN_ONLY, YOU, Draft
 from gpt_tune.workflows.fields import SPECS, spec_of
+from gpt_tune.workflows.first_job import with_job_that_can_run
 from gpt_tune.workflows.machine import machine_of
 from gpt_tune.workflows.options import options_of
 
@@ -63,7 +64,7 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
     if key.startswith("site."):
         site = settings.with_value(draft.site, key[5:], text, "the site")
         _check_site(key, site)
-        return replace(draft, site=site, origins=origins)
+        return with_job_that_can_run(replace(draft, site=site, origins=origins))
     profile = settings.with_value(draft.profile, key, text, "this run")
     profile = _without_rival(profile, key)
     if key == "resources.gpu" and profile.resources.gpu:

@@ -17,9 +17,10 @@ from gpt_tune.profiles.build import from_dict, value_at
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.workflows import defaults, request
 from gpt_tune.workflows.answers import check, planning_alone, put
-from gpt_tune.workflows.chosen import fixed_by, profile_of, unfixed
+from gpt_tune.workflows.chosen import asks_model, fixed_by, profile_of, unfixed
 from gpt_tune.workflows.draft import PLAN_ONLY, YOU, Draft, Field, Option, Problem, Step, Summary
 from gpt_tune.workflows.fields import SPECS, STEPS, Spec
+from gpt_tune.workflows.first_job import why_check, with_job_that_can_run
 from gpt_tune.workflows.forecast import forecast
 from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
@@ -31,7 +32,7 @@ __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
     "fixed_by", "forecast", "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster",
     "notes_of", "plan_request", "planned", "problems", "profile_of", "put", "save_site", "settings_of", "start",
-    "steps", "summary", "unfixed",
+    "steps", "summary", "unfixed", "why_check",
 ]  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def load_cluster(draft: Draft, name: str) -> Draft:
         site_known=kept is not None,
         plan=None,
     )
-    return _with_recipe_that_can_run(_without_foreign_partition(draft))
+    return with_job_that_can_run(_without_foreign_partition(draft))
 
 
 def _without_foreign_partition(draft: Draft) -> Draft:
@@ -107,16 +108,6 @@ def _without_foreign_partition(draft: Draft) -> Draft:
     return draft
 
 
-def _with_recipe_that_can_run(draft: Draft) -> Draft:
-    """Without GPUs the check is offered instead of training, unless the user or a profile chose."""
-    if "recipe" in draft.origins:
-        return draft
-    machine = defaults.machine(draft)
-    gpus = has_gpus(draft.cluster, machine.partition if machine else None)
-    recipe = Profile().recipe if gpus else "smoke"
-    return replace(draft, profile=replace(draft.profile, recipe=recipe))
-
-
 def steps(draft: Draft) -> tuple[Step, ...]:
     """The pages in order; skip says that a page has nothing to ask for this draft."""
     skipped = {
@@ -124,14 +115,10 @@ def steps(draft: Draft) -> tuple[Step, ...]:
         or draft.site_known
         or draft.cluster is None
         or draft.cluster.scheduler == "local",
-        "model": not _has_model(draft),
+        "model": not asks_model(draft.recipe),
         "plan": not planned(draft),
     }
     return tuple(Step(step, title, skipped.get(step, False)) for step, title in STEPS)
-
-
-def _has_model(draft: Draft) -> bool:
-    return draft.recipe not in ("smoke", "custom")
 
 
 def planned(draft: Draft) -> bool:
@@ -157,7 +144,7 @@ def _field(draft: Draft, spec: Spec) -> Field:
     return Field(
         key=spec.key,
         label=label,
-        help=spec.help,
+        help=(why_check(draft) if spec.key == "recipe" else "") or spec.help,
         unit=unit,
         kind=spec.kind,
         options=options_of(draft, spec.key),
@@ -302,6 +289,8 @@ def settings_of(draft: Draft) -> tuple[Setting, ...]:
     profile = profile_of(draft)
     whole = replace(profile, site=sites.merge(draft.site, draft.profile.site))
     said = {**origins_of(replace(Profile(), site=draft.site), of_site), **draft.origins}
+    if profile.model != draft.profile.model:
+        said = {k: words for k, words in said.items() if not k.startswith("model.")}
     if profile.layout != draft.profile.layout:
         said["layout.fixed"] = "chosen on the plan step"
     return table(whole, said)

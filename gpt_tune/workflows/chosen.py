@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.profiles.schema import LayoutChoice, ModelChoice, Profile
 from gpt_tune.workflows.draft import Draft
 
 
@@ -13,6 +13,8 @@ def profile_of(draft: Draft) -> Profile:
 
     The draft itself keeps only what was fixed before: going back to the plan offers every layout again.
     """
+    if draft.recipe == "smoke":
+        return without_model(draft.profile)
     if draft.plan is None or draft.plan.rank == 1:
         return draft.profile
     from gpt_tune.workflows.resubmit import flat_layout  # reads logs, and is slow to load
@@ -21,6 +23,16 @@ def profile_of(draft: Draft) -> Profile:
     if draft.plan.layout.precision == "fp8":  # the training step's own precision cannot say it
         fixed["precision"] = "fp8"
     return replace(draft.profile, layout=LayoutChoice(fixed=fixed))
+
+
+def without_model(profile: Profile) -> Profile:
+    """A check's choices without a model chosen for another job: it trains its own."""
+    return replace(profile, model=ModelChoice())
+
+
+def asks_model(recipe: str) -> bool:
+    """Whether a job trains a model that the user chooses: the check has its own, a command is its own affair."""
+    return recipe not in ("smoke", "custom")
 
 
 def unfixed(draft: Draft) -> Draft:

@@ -15,7 +15,7 @@ from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.recipes.base import JobSpec, Rendered
 from gpt_tune.schedulers.base import Cluster, Scheduler
 from gpt_tune.workflows import edits
-from gpt_tune.workflows.chosen import profile_of
+from gpt_tune.workflows.chosen import profile_of, without_model
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
@@ -208,6 +208,8 @@ def _settled(profile: Profile, cluster: Cluster, machine: Machine, site: Site) -
         gpu=profile.resources.gpu or (machine.node.gpu.id if machine.node else ""),
     )
     trainer = replace(profile.trainer, path=profile.trainer.path or trainer_path(profile.recipe, site))
+    if profile.recipe == "smoke":
+        profile = without_model(profile)
     return replace(profile, cluster=cluster.name, resources=resources, trainer=trainer)
 
 

@@ -17,11 +17,11 @@ _KNOWN = {
 
 
 def trainer_path(recipe: str, site: Site) -> str:
-    """The trainer's checkout: named by its variable, or found beside the runs, at home or on scratch; "" if none."""
+    """The trainer's checkout: named by its variable, here or in the site, or found where people put it; "" if none."""
     if recipe not in _KNOWN:
         return ""
     variable, folder, proof = _KNOWN[recipe]
-    named = os.environ.get(variable, "")
+    named = os.environ.get(variable, "") or site.environment.variables.get(variable, "")
     if named.startswith("/"):
         return named
     for place in _places(site):
@@ -34,6 +34,11 @@ def trainer_path(recipe: str, site: Site) -> str:
 def trainer_variable(recipe: str) -> str:
     """The variable that names the recipe's trainer, or "" for a recipe that brings its own."""
     return _KNOWN[recipe][0] if recipe in _KNOWN else ""
+
+
+def trainer_folder(recipe: str) -> str:
+    """What the folder of the recipe's trainer is usually called, or ""."""
+    return _KNOWN[recipe][1] if recipe in _KNOWN else ""
 
 
 def _places(site: Site) -> Iterator[Path]:

@@ -128,6 +128,37 @@ class _NothingError(Exception):
     """Ends a run where it would submit."""
 
 
+@pytest.mark.usefixtures("dev")
+def test_enter_everywhere_on_a_cluster_without_a_trainer_submits_the_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = launched(monkeypatch)
+    user = Script([""] * 10)
+    assert flow.run_plain(None, dry_run=False, ask=user.lines) == 0
+    assert kept[0].recipe == "smoke"
+    assert kept[0].profile.cluster == "dev"
+    assert user.text.count("MEGATRON_PATH") == 1, "why it is not the trainer, once"
+
+
+@pytest.mark.usefixtures("dev")
+def test_auto_on_a_cluster_without_a_trainer_takes_the_check_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Any] = []
+
+    def preview(draft: Any) -> None:
+        seen.append(draft)
+        raise _NothingError
+
+    monkeypatch.setattr(launch, "preview", preview)
+    with pytest.raises(_NothingError):
+        auto.run_auto(None, dry_run=True, as_json=True)
+    assert seen[0].recipe == "smoke"
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "MEGATRON_PATH" in err
+
+
 def test_changing_a_field_and_going_back_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = launched(monkeypatch)
     # cluster: on; processes: on; training: change seconds to 33, back; processes: on; training: on; review: submit

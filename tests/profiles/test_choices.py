@@ -10,7 +10,7 @@ import pytest
 from gpt_tune import clusters, planner
 from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.profiles import sites, store
-from gpt_tune.profiles.schema import Profile, Resources, Site
+from gpt_tune.profiles.schema import Environment, Profile, Resources, Site
 from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition
 from gpt_tune.workflows import choices
 from gpt_tune.workflows.choices import PLAN_ONLY, Draft
@@ -47,8 +47,13 @@ def local() -> Draft:
     return choices.load_cluster(choices.start(cluster="local"), "local")
 
 
-def dev() -> Draft:
+def fresh() -> Draft:
     return choices.load_cluster(choices.start(), "dev")
+
+
+def dev() -> Draft:
+    """On the cluster, with the trainer chosen."""
+    return choices.put(fresh(), "recipe", "megatron-deepspeed")
 
 
 def planning(gpu: str = "p6-b200") -> Draft:
@@ -84,14 +89,59 @@ def test_without_gpus_the_check_is_offered_and_nothing_else_is_needed() -> None:
     assert labels["resources.gpus"] == ("Processes", "processes")
 
 
-def test_with_gpus_training_is_offered() -> None:
-    draft = dev()
+def test_with_gpus_and_a_trainer_training_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGATRON_PATH", "/opt/Megatron-DeepSpeed")
+    draft = fresh()
+    assert choices.problems(draft) == []
+    assert choices.why_check(draft) == ""
     assert draft.recipe == "megatron-deepspeed"
     assert asked(draft) == ["cluster", "site", "gpus", "model", "training", "plan", "review"]
     assert value(draft, "resources.gpus") == "8"
     assert value(draft, "resources.partition") == "dev"
     assert value(draft, "training.global_batch_size") == "256"
     assert source(draft, "model.seq_length") == "the model"
+
+
+def test_with_gpus_and_no_trainer_the_check_is_offered_and_every_answer_is_filled_in() -> None:
+    draft = fresh()
+    assert draft.recipe == "smoke"
+    assert choices.problems(draft) == []
+    assert asked(draft) == ["cluster", "site", "gpus", "training", "review"]
+    why = next(f.help for f in choices.fields(draft, "training") if f.key == "recipe")
+    assert "Megatron-DeepSpeed" in why
+    assert "MEGATRON_PATH" in why
+    assert choices.why_check(draft) == why
+    assert choices.why_check(choices.put(draft, "recipe", "smoke")) == "", "chosen: nothing to explain"
+    assert choices.why_check(local()) == "", "no GPUs: no trainer is missing"
+
+
+def test_a_trainer_found_by_the_sites_answers_makes_training_the_default(tmp_path: Path) -> None:
+    (tmp_path / "Megatron-DeepSpeed").mkdir()
+    (tmp_path / "Megatron-DeepSpeed" / "pretrain_gpt.py").touch()
+    draft = choices.put(fresh(), "site.run_root", str(tmp_path / "runs"))
+    assert draft.recipe == "megatron-deepspeed"
+    assert choices.put(draft, "site.run_root", str(tmp_path / "no" / "runs")).recipe == "smoke"
+    chosen = choices.put(fresh(), "recipe", "smoke")
+    assert choices.put(chosen, "site.run_root", str(tmp_path / "runs")).recipe == "smoke"
+
+
+def test_a_trainer_named_by_the_kept_site_is_known() -> None:
+    environment = Environment(variables={"MEGATRON_PATH": "/shared/mds"})
+    sites.save(Site(cluster="dev", scheduler="slurm", run_root="/shared/runs", environment=environment))
+    draft = fresh()
+    assert draft.recipe == "megatron-deepspeed"
+    assert value(draft, "trainer.path") == "/shared/mds"
+
+
+def test_planning_for_elsewhere_keeps_the_trainer() -> None:
+    assert planning().recipe == "megatron-deepspeed"
+    assert choices.put(fresh(), "cluster", PLAN_ONLY).recipe == "megatron-deepspeed"
+
+
+def test_a_model_in_the_users_settings_is_never_swapped_for_the_check() -> None:
+    draft = choices.start(Profile(), cluster="dev", origins={"model.id": "your settings"})
+    origins = {k: v for k, v in draft.origins.items() if k != "recipe"}
+    assert choices.load_cluster(replace(draft, origins=origins), "dev").recipe == "megatron-deepspeed"
 
 
 def test_a_kept_site_is_not_asked_again() -> None:
@@ -354,3 +404,13 @@ def test_a_profiles_node_type_is_the_answer_and_another_choice_takes_its_place(h
     assert choices.plan_request(other).node.id == "alibaba-gpu-hpn"
     assert choices.plan_request(other).node.gpus_per_node == 16
     assert {f.key: f.value for f in choices.fields(other, "gpus")}["resources.gpu"] == "alibaba-gpu-hpn"
+
+
+def test_the_check_carries_no_model_chosen_for_another_job() -> None:
+    draft = choices.put(dev(), "model.id", "qwen3-32b")
+    assert choices.profile_of(draft).model.id == "qwen3-32b"
+    check = choices.put(draft, "recipe", "smoke")
+    assert choices.profile_of(check).model == Profile().model
+    assert not [s for s in choices.settings_of(check) if s.key.startswith("model.")]
+    again = choices.put(check, "recipe", "megatron-deepspeed")
+    assert choices.profile_of(again).model.id == "qwen3-32b", "the draft itself loses nothing"

@@ -39,16 +39,17 @@ async def to_gpus(driver: Driver, cluster: str) -> None:
 async def to_training(driver: Driver, cluster: str, gpus: str) -> None:
     await to_gpus(driver, cluster)
     await driver.type(gpus)
-    for page in ("ModelStep", "TrainingStep"):
-        await driver.press("enter")
-        await driver.reach(page)
-
-
-async def choose_smoke(driver: Driver) -> None:
-    await driver.press("s")
-    await driver.see("smoke")
-    await driver.settled()
+    await driver.press("enter")
+    await driver.reach("TrainingStep")  # the check trains a model of its own
     await driver.see("Train for")
+
+
+async def choose_trainer(driver: Driver) -> None:
+    await driver.see("MEGATRON_PATH")
+    await driver.press("m")
+    await driver.see("megatron-deepspeed")
+    await driver.see("Trainer's folder")
+    await driver.settled()
 
 
 async def test_64_tasks_over_8_nodes_are_submitted_charted_and_cancelled(slurm: SlurmCluster) -> None:
@@ -57,7 +58,6 @@ async def test_64_tasks_over_8_nodes_are_submitted_charted_and_cancelled(slurm: 
         with cancelling(app):
             driver = Driver(app, pilot)
             await to_training(driver, slurm.name, "64")
-            await choose_smoke(driver)
             await driver.press("enter")
             await driver.reach("ReviewStep")
             await driver.see("64 GPUs on 8 nodes")
@@ -83,6 +83,7 @@ async def test_a_planned_job_goes_through_plan_and_review_to_the_monitor(slurm: 
         with cancelling(app):
             driver = Driver(app, pilot)
             await to_training(driver, slurm.name, "8")
+            await choose_trainer(driver)
             await driver.press("enter")
             await driver.see("Trainer's folder is required")
             await driver.type("/no/such/checkout")
@@ -100,6 +101,30 @@ async def test_a_planned_job_goes_through_plan_and_review_to_the_monitor(slurm: 
             assert run.plan is not None
             await driver.press("escape")
             await driver.reach("Home")
+
+
+async def test_esc_goes_to_the_step_before_in_the_trail_whatever_the_job_asks(slurm: SlurmCluster) -> None:
+    app = GptTune()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        await to_training(driver, slurm.name, "8")
+        await choose_trainer(driver)
+        await driver.press("escape")
+        await driver.reach("ModelStep")  # the trainer has put it into the trail
+        await driver.press("enter")
+        await driver.reach("TrainingStep")
+        await driver.press("s")
+        await driver.see("Train for")
+        await driver.settled()
+        await driver.press("escape")
+        await driver.reach("GpusStep")  # the check has taken it out again
+        await driver.press("ctrl+u")
+        await driver.type("16")
+        await driver.see("16 GPUs on 2 nodes")
+        assert app.draft.profile.model.id == "gpt-1.3b"
+        for page in ("SiteStep", "ClusterStep", "Home"):
+            await driver.press("escape")
+            await driver.reach(page)
 
 
 async def test_the_site_is_asked_once(slurm: SlurmCluster) -> None:
@@ -136,7 +161,10 @@ async def test_an_impossible_number_of_gpus_is_one_sentence_and_stays(
         await driver.see(f" {typed} ")
 
 
-async def test_an_unknown_model_names_the_nearest_and_stays(slurm: SlurmCluster) -> None:
+async def test_an_unknown_model_names_the_nearest_and_stays(
+    slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEGATRON_PATH", "/opt/Megatron-DeepSpeed")
     app = GptTune()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         driver = Driver(app, pilot)
@@ -157,7 +185,6 @@ async def test_a_refusal_of_sbatch_is_shown_in_its_words_and_leaves_nothing(slur
         with cancelling(app):
             driver = Driver(app, pilot)
             await to_training(driver, slurm.name, "8")
-            await choose_smoke(driver)
             assert app.put("site.extra_sbatch", "--reservation=no-such-thing") is None
             await driver.press("enter")
             await driver.reach("ReviewStep")
@@ -177,7 +204,6 @@ async def test_an_unwritable_run_folder_is_one_sentence_and_submits_nothing(
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         driver = Driver(app, pilot)
         await to_training(driver, slurm.name, "8")
-        await choose_smoke(driver)
         assert app.put("site.run_root", str(tmp_path / "file" / "runs")) is None
         await driver.press("enter")
         await driver.reach("ReviewStep")

@@ -10,6 +10,7 @@ from tui.plain.flow import first_draft
 
 def run_auto(profile: str | None, dry_run: bool, as_json: bool) -> int:
     """Take the defaults and submit, or only show what would be submitted; the exit code."""
+    from tui.cli.output import say
     from tui.cli.submission import report_dry_run, report_submitted
 
     draft = first_draft(profile)
@@ -20,6 +21,8 @@ def run_auto(profile: str | None, dry_run: bool, as_json: bool) -> int:
     name = choices.needs_cluster(draft)
     if name is not None:
         draft = choices.load_cluster(draft, name)
+    if why := choices.why_check(draft):
+        say(why)
     for problem in choices.problems(draft):
         raise UserError(problem.text, "Answer it with `gpt-tune --plain`, or in a profile.")
     ready = launch.preview(draft)

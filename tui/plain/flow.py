@@ -10,6 +10,7 @@ from gpt_tune.workflows.draft import Draft, Field, Step
 from tui.cli.table import clean
 from tui.plain.ask import Asker, Item, asker
 from tui.plain.review import review
+from tui.widgets.words import plural
 
 _GO, _MORE, _BACK, _QUIT = "go", "more", "back", "quit"
 # Above this many options a menu is a list to search.
@@ -79,6 +80,8 @@ def _page(draft: Draft, page: Step, ask: Asker) -> tuple[Draft, int]:
             draft = _ask_field(draft, field, ask)
         if missing:
             continue
+        if why := choices.why_check(draft) if page.id == "training" else "":
+            ask.say(why)
         answer = ask.menu(f"\n{page.title}", _items(shown, len(shown) < len(fields)), _GO)
         if answer == _GO:
             return (choices.save_site(draft) if page.id == "site" else draft), 1
@@ -146,7 +149,7 @@ def _plan_page(draft: Draft, ask: Asker) -> tuple[Draft, int]:
         for p in result.plans
     ]
     items.append(Item(_BACK, "Back"))
-    answer = ask.menu(f"\nPlan: {result.searched:,} layouts tried, best first", items, "1")
+    answer = ask.menu(f"\nPlan: {plural(result.searched, 'layout')} tried, best first", items, "1")
     if answer == _BACK:
         return draft, -1
     plan = next(p for p in result.plans if str(p.rank) == answer)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpt_tune.diagnosis import judged, stalls, steps, stragglers
+from gpt_tune.diagnosis import cancelled, judged, stalls, steps, stragglers
 from gpt_tune.diagnosis.collect import Collector, Hit
 from gpt_tune.diagnosis.judged import Judgements
 from gpt_tune.diagnosis.rank import Candidate, conclude
@@ -89,7 +89,9 @@ class Diagnoser:
         said = any(c.finding.severity != "info" and (c.role != "echo" or c.tier == "remote") for c in found)
         if not has_steps and state in ("UNKNOWN", "RUNNING") and not said:
             found += self._from_stall(state, stalled)
+        found = cancelled.sort_out(found, collector.hits, state)
         found += _from_state(state, found)
+        found = cancelled.worded(found, state, reason)
         found, dismissed = judged.apply(found, self.judgements)
         if "F218" not in self.judgements:
             found += self._from_exit(state, exit_code, found)

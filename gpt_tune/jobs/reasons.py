@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Starts = Literal["yes", "no", "maybe"]
+BY_YOU = "cancelled by you"  # of a job that gpt-tune itself was told to cancel
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ A finding's own changes come first; its action says what else would do. Nothing 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +49,15 @@ def settings_of(record: RunRecord, finding: Finding) -> dict[str, str]:
     if finding.action == "resume":
         return _resume(record)
     return {}
+
+
+def going_on(record: RunRecord) -> str:
+    """How a run that nothing broke is started again, in a sentence."""
+    folder = _resume(record).get("training.checkpoint_dir")
+    again = f"gpt-tune resubmit {record.run_id}"
+    if folder is None:
+        return f"Start it again as it was: {again}"
+    return f"From its last checkpoint: {again} --set training.checkpoint_dir={shlex.quote(folder)}"
 
 
 def changes_of(record: RunRecord, settings: Mapping[str, str]) -> tuple[Change, ...]:

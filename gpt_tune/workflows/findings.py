@@ -13,6 +13,7 @@ from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.jobs import clock
 from gpt_tune.ledger import KeptFinding, KeptJudgement, Ledger, RunRecord
 from gpt_tune.logs.lines import shown
+from gpt_tune.workflows.records import reason_of
 from gpt_tune.workflows.remote_logs import logs_here
 
 MAX_WHY = 500  # characters
@@ -46,7 +47,7 @@ def diagnosis_of(record: RunRecord) -> Diagnosis:
     """A run's diagnosis from its logs and its state, as the user sees it: with what they said of findings."""
     there = [path for path in logs_here(record) if Path(path).is_file()]
     said = judgements(record.run_id)
-    return diagnose(there, record.state, record.reason, record.exit_code, said)
+    return diagnose(there, record.state, reason_of(record), record.exit_code, said)
 
 
 def kept(record: RunRecord, ledger: Ledger | None = None) -> list[Kept]:

@@ -9,6 +9,7 @@ from gpt_tune import toml
 from gpt_tune.errors import UserError
 from gpt_tune.hardware import catalogue
 from gpt_tune.jobs import chains, clock
+from gpt_tune.jobs.reasons import BY_YOU
 from gpt_tune.ledger import KeptFinding, Ledger, RunRecord
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.build import from_dict
@@ -163,13 +164,18 @@ def keeper_of(run_id: str) -> Callable[[WatchUpdate], None]:
     return keep
 
 
+def reason_of(record: RunRecord) -> str:
+    """The scheduler's reason; of a cancel that gpt-tune was told to do, that."""
+    return BY_YOU if record.state == "CANCELLED" and record.cancel_requested else record.reason
+
+
 def status_of(record: RunRecord) -> JobStatus:
     """A run's state in the scheduler's form."""
     return JobStatus(
         job_id=record.job_id or "",
         name=record.name,
         state=record.state,
-        reason=record.reason,
+        reason=reason_of(record),
         nodes=record.nodes,
         node_list=record.node_list,
         gpus=record.gpus or None,

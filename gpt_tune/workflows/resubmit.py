@@ -9,7 +9,7 @@ from gpt_tune.errors import UserError
 from gpt_tune.ledger import RunRecord
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import LayoutChoice, Profile
-from gpt_tune.workflows.cures import Change, changes_of, settings_of
+from gpt_tune.workflows.cures import Change, changes_of, going_on, settings_of
 from gpt_tune.workflows.exclude import Exclusion, offers
 from gpt_tune.workflows.findings import diagnosis_of
 from gpt_tune.workflows.flat_layout import flat_layout
@@ -82,6 +82,8 @@ def _cure_of(record: RunRecord) -> tuple[dict[str, str], tuple[Exclusion, ...], 
             f"Nothing in the log of {record.run_id} says what was wrong.",
             "Resubmit without --with-fix, or change it with --set.",
         )
+    if record.state == "CANCELLED" and root.id == "F77":
+        raise UserError(f"Nothing broke: run {record.run_id} was cancelled.", going_on(record))
     broken = tuple(offers(record, result.findings))
     if broken and not root.changes:
         already = profile_of(record).site.exclude_nodes

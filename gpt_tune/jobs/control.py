@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal as signals
 from collections.abc import Callable
 
@@ -28,6 +29,9 @@ SIGNALS = (
     "URG",
     "KILL",
 )
+
+# Slurm's words for a job that has ended, whether it still knows it or not.
+_GONE = r"invalid job id|forgotten|already compl|can ?not be altered|running|no such process|has ended"
 
 
 def hold(text: str, ledger: Ledger | None = None, scheduler: Scheduler | None = None) -> RunRecord:
@@ -90,14 +94,28 @@ def _done(
     ledger = ledger or Ledger.open()
     record = find(text, ledger)
     if record.state in ENDED:
-        raise UserError(
-            f"Run {record.run_id} has ended ({record.state}).",
-            f"Start it again: gpt-tune resubmit {record.run_id}",
-        )
+        raise _ended(record)
     scheduler = scheduler or clusters.connect(record.cluster)
-    do(record, scheduler)
+    try:
+        do(record, scheduler)
+    except SchedulerError as error:
+        if not re.search(_GONE, f"{error.message} {error.hint}", re.IGNORECASE):
+            raise
+        # What we knew was older than the job's end.
+        refreshing.update([record], scheduler, ledger)
+        now = ledger.get(record.run_id)
+        if now.phase != "ended":
+            raise
+        raise _ended(now) from error
     refreshing.update([record], scheduler, ledger)
     return ledger.get(record.run_id)
+
+
+def _ended(record: RunRecord) -> UserError:
+    return UserError(
+        f"Run {record.run_id} has ended ({record.state}).",
+        f"Start it again: gpt-tune resubmit {record.run_id}",
+    )
 
 
 def _job_of(record: RunRecord) -> str:

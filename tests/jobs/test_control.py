@@ -123,6 +123,57 @@ def test_on_this_machine(home: Path, tmp_path: Path) -> None:
     assert (ended.state, Path(spec.run_dir, "saved").read_text()) == ("COMPLETED", "saved\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "scancel: error: Kill job error on job id 7: Invalid job id specified",
+        "scancel: error: Kill job error on job id 7: Job/step already completing or completed",
+        "Requested operation not supported: can not be altered now",
+        "",
+    ],
+)
+def test_a_job_that_ended_since_it_was_last_looked_at(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    scheduler, ledger = Local(), Ledger.open()
+    spec = prepared(scheduler, tmp_path / "runs")
+    record = jobs.submit(spec, rendered(spec, "touch ready"), scheduler, ledger)
+    wait_until(Path(spec.run_dir, "exit_code").exists, 30, "its end")
+    wait_until(
+        lambda: scheduler.statuses([str(record.job_id)])[str(record.job_id)].state == "COMPLETED", 30, "it"
+    )
+    # As it was last heard of, by whoever looked before its end (submitting looks too, and may have seen it).
+    ledger.update(record.run_id, phase="submitted", state="RUNNING", ended_at=None, exit_code=None)
+
+    def refuse(*_: object) -> None:
+        raise SchedulerError(words, "")
+
+    if words:
+        monkeypatch.setattr(Local, "signal", refuse)
+    with pytest.raises(UserError, match=r"has ended \(COMPLETED\)"):
+        control.signal(record.run_id, ledger=ledger)
+    assert not ledger.get(record.run_id).active
+
+
+def test_a_refusal_of_a_job_that_goes_on_stays_one(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler, ledger = Local(), Ledger.open()
+    spec = prepared(scheduler, tmp_path / "runs")
+    record = jobs.submit(spec, rendered(spec, SAVES), scheduler, ledger)
+    wait_until(Path(spec.run_dir, "ready").exists, 30, "the script")
+
+    def refuse(*_: object) -> None:
+        raise SchedulerError("Invalid job id specified", "")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Local, "signal", refuse)
+        with pytest.raises(SchedulerError, match="Invalid job id"):
+            control.signal(record.run_id, ledger=ledger)
+    control.signal(record.run_id, "USR1", ledger=ledger)
+    refreshed_until(ledger, record.run_id, lambda r: not r.active)
+
+
 def test_a_run_without_a_known_job(home: Path) -> None:
     ledger = Ledger.open()
     ledger.add(replace(PLAIN, run_id="r1", token="t1", cluster="local", phase="lost", state="UNKNOWN"))

@@ -38,7 +38,7 @@ def readme(work: Work, headline: str, settings: list[tuple[str, Any, str]]) -> b
         ("profile", spec.profile.name or "(unnamed)"),
         ("image", work.docker_image or work.slurm_image),
         ("image for Slurm", work.slurm_image),
-        ("where", script.site_words(spec.site) or spec.scheduler),
+        ("where", script.where_words(spec)),
     ]
     if work.scripted:
         facts += [("script", acs.script), ("steps", str(work.iterations))]

@@ -233,7 +233,7 @@ def _readme(spec: JobSpec, work: _Work) -> bytes:
         ("script", custom.script) if custom.script else ("command", custom.command),
         ("runs in", work.folder),
         ("model", spec.model.id),
-        ("where", script.site_words(spec.site) or spec.scheduler),
+        ("where", script.where_words(spec)),
         ("log format", custom.log_format),
     ]
     own = [("user/", "a copy of the script")] if work.file else []

@@ -62,7 +62,7 @@ def _facts(spec: JobSpec, plan: Plan, numbers: RunNumbers) -> list[tuple[str, st
     return [
         ("profile", spec.profile.name or "(unnamed)"),
         ("model", spec.model.id),
-        ("where", script.site_words(spec.site) or spec.scheduler),
+        ("where", script.where_words(spec)),
         ("expected step time", f"{step.seconds:.3g} s ({step.low:.3g} to {step.high:.3g} at 90 %)"),
         ("expected model TFLOPS per GPU", f"{step.model_tflops:.0f}{share}"),
         ("expected memory per GPU", f"{memory.device_gib:.0f}{limit} GiB ({between})"),

@@ -239,7 +239,7 @@ def _readme(spec: JobSpec, chosen: Chosen, headline: str, settings: list[tuple[s
         ("profile", spec.profile.name or "(unnamed)"),
         ("weights", tune.weights),
         ("data", " ".join(p for p in (tune.data, tune.data_config, tune.data_split) if p)),
-        ("where", script.site_words(spec.site) or spec.scheduler),
+        ("where", script.where_words(spec)),
         ("strategy", f"{chosen.strategy}: {chosen.why}"),
     ]
     if memory:

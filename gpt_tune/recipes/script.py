@@ -8,7 +8,7 @@ from typing import Any
 
 from gpt_tune import rendering
 from gpt_tune.errors import UserError, nearest
-from gpt_tune.profiles.schema import Environment, Site
+from gpt_tune.profiles.schema import Environment
 from gpt_tune.recipes import network, slurm_time
 from gpt_tune.recipes.base import JobSpec, RenderedFile
 from gpt_tune.recipes.preflight import Look
@@ -196,6 +196,11 @@ def described(variables_: Iterable[tuple[str, str, str]]) -> Mapping[str, str]:
     return {name: value for name, value, _ in variables_}
 
 
-def site_words(site: Site) -> str:
-    """Where a job runs, in words."""
-    return ", ".join(f"{k} {v}" for k, v in (("partition", site.partition), ("account", site.account)) if v)
+def where_words(spec: JobSpec) -> str:
+    """Where a job runs, in words: cluster, scheduler, partition, account, and its nodes."""
+    site, resources = spec.site, spec.profile.resources
+    cluster = spec.profile.cluster or site.cluster
+    words = [f"{cluster} ({spec.scheduler})" if cluster not in ("", spec.scheduler) else spec.scheduler]
+    words += [f"{k} {v}" for k, v in (("partition", site.partition), ("account", site.account)) if v]
+    kind = resources.node or site.node or resources.gpu
+    return ", ".join([*words, plural(spec.nodes, "node") + (f" of {kind}" if kind else "")])

@@ -99,7 +99,7 @@ def _headline(spec: JobSpec, smoke: Smoke) -> str:
 def _readme(spec: JobSpec, smoke: Smoke, headline: str, prediction: Prediction) -> bytes:
     facts = [
         ("profile", spec.profile.name or "(unnamed)"),
-        ("where", script.site_words(spec.site) or spec.scheduler),
+        ("where", script.where_words(spec)),
     ]
     if prediction.step_seconds and prediction.step_low and prediction.step_high:
         low, middle, high = (

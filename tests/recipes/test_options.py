@@ -339,3 +339,14 @@ def test_every_script_passes_shellcheck(scripts: list[Path]) -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[:3000]
+
+
+def test_the_readme_names_the_cluster_and_the_kind_of_node(tmp_path: Path) -> None:
+    kinds = dataclasses.replace(TINY.resources, node="p6-b200")
+    profile = dataclasses.replace(TINY, cluster="testbed", resources=kinds)
+    spec = job(tmp_path, profile, scheduler="slurm", nodes=2, site=Site(partition="dev", account="a"))
+    words = "testbed (slurm), partition dev, account a, 2 nodes of p6-b200"
+    assert script.where_words(spec) == words
+    assert script.where_words(job(tmp_path, dataclasses.replace(TINY, cluster="local"))) == "local, 1 node"
+    (readme,) = [f for f in recipes.render(spec).files if f.path == "README.md"]
+    assert f"| where | {words} |" in readme.content.decode()

@@ -21,6 +21,19 @@ def data_dir(name: str) -> Path:
     raise UserError(f"The shipped folder {name!r} is missing.", "Reinstall gpt-tune.")
 
 
+def checkout() -> Path | None:
+    """The checkout that the program runs from, or None for an installed one."""
+    root = _PACKAGE.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "scripts" / "setup.sh").is_file() else None
+
+
+def install_words(extra: str, root: Path | None) -> str:
+    """The command that adds an extra's packages to this very installation; root: its checkout, or None."""
+    if root is None:
+        return f"pip install 'gpt-tune[{extra}]'"
+    return f"In {root}: .venv/bin/pip install '.[{extra}]'"
+
+
 def config_dir() -> Path:
     """The user's profiles and settings: $XDG_CONFIG_HOME/gpt-tune."""
     return _xdg("XDG_CONFIG_HOME", ".config")

@@ -17,6 +17,7 @@ import socket
 import sys
 
 from gpt_tune.errors import UserError
+from gpt_tune.resources import checkout, install_words
 
 try:
     from aiohttp import web
@@ -25,7 +26,7 @@ try:
 except ImportError as missing:
     raise UserError(
         f"The browser needs a package that is not installed ({missing.name}).",
-        "pip install 'gpt-tune[serve]'",
+        install_words("serve", checkout()),
     ) from missing
 
 HOST = "127.0.0.1"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpt_tune import resources
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -55,3 +57,9 @@ def test_commands_work_from_the_unpacked_wheel(wheel: Path, tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["models"]) >= 30
+
+
+def test_the_advice_for_an_extra_fits_the_installation() -> None:
+    assert resources.checkout() == ROOT
+    assert resources.install_words("serve", ROOT) == f"In {ROOT}: .venv/bin/pip install '.[serve]'"
+    assert resources.install_words("serve", None) == "pip install 'gpt-tune[serve]'"

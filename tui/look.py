@@ -32,7 +32,7 @@ class Found:
 def look(engine: Engine, unfinished: Draft | None) -> Found:
     """Everything the first screen says. A cluster that does not answer is said, not raised."""
     fresh = _loaded(engine, engine.choices.start())
-    runs = engine.runs()
+    runs, kept = _runs(engine)
     words = {
         "clusters": ", ".join(fresh.clusters) or "none found",
         "last": "nothing yet: here will be the last run's choices",
@@ -42,15 +42,26 @@ def look(engine: Engine, unfinished: Draft | None) -> Found:
     last = unfinished
     if last is not None:
         words["last"] = _draft_words(engine, last)
-    elif runs:
-        last = _again(engine, runs[0])
-        words["last"] = f"with the choices of {runs[0].name}, {ago(runs[0].created_at)}"
+    elif own := next((r for r in runs if engine.adopt.TAG not in r.tags), None):
+        last = _again(engine, own)
+        words["last"] = f"with the choices of {own.name}, {ago(own.created_at)}"
     if runs:
         words["runs"] = run_words(runs)
     checks = engine.doctor.here()
     if engine.doctor.needs_attention(checks) or not runs:  # news, or the first time here
         words["doctor"] = engine.doctor.in_words(checks)
-    return Found(fresh, last, words, _here(fresh), runs)
+    return Found(fresh, last, words, [*kept, *_here(fresh)], runs)
+
+
+def _runs(engine: Engine) -> tuple[Sequence[RunRecord], list[Line]]:
+    """The runs, or why there are none to be had: planning needs no ledger."""
+    try:
+        return engine.runs(), []
+    except UserError as error:
+        way = (
+            "Planning works, submitting does not: set XDG_STATE_HOME and XDG_CONFIG_HOME to folders of yours."
+        )
+        return (), [[("!     ", "bad"), (error.message, "bad")], [("      ", ""), (way, "")]]
 
 
 def _loaded(engine: Engine, draft: Draft) -> Draft:

@@ -13,6 +13,7 @@ from gpt_tune.profiles import settings, sites
 from gpt_tune.profiles.build import check_values
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.workflows.draft import PLAN_ONLY, YOU, Draft
+from gpt_tune.workflows.elsewhere import without_other_clusters_choices
 from gpt_tune.workflows.fields import SPECS, spec_of
 from gpt_tune.workflows.first_job import with_job_that_can_run
 from gpt_tune.workflows.machine import machine_of
@@ -83,6 +84,7 @@ def _put_cluster(draft: Draft, name: str) -> Draft:
         raise unknown_name("cluster", name, (*draft.clusters, PLAN_ONLY))
     if not draft.plan_only and draft.cluster is not None and draft.cluster.name == name:
         return draft
+    draft = without_other_clusters_choices(draft, name)
     profile = replace(draft.profile, cluster=name)
     return replace(draft, profile=profile, plan_only=False, cluster=None, plan=None, origins=origins)
 

@@ -24,6 +24,7 @@ class Draft:
     planning. site: kept or guessed for that cluster; site_known says which. plan: the layout chosen.
     origins: dotted key -> where a value comes from. base: the profile or run it started from.
     trouble: a sentence on a cluster that is configured here and does not answer, or "".
+    left: a sentence on what was chosen for another cluster and has been left out, or "".
     edits: the user's own changes to generated files, by path.
     """
 
@@ -37,6 +38,7 @@ class Draft:
     origins: Mapping[str, str] = field(default_factory=dict)
     base: str = ""
     trouble: str = ""
+    left: str = ""
     edits: Mapping[str, Edit] = field(default_factory=dict)
 
     @property

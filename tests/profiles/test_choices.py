@@ -414,3 +414,35 @@ def test_the_check_carries_no_model_chosen_for_another_job() -> None:
     assert not [s for s in choices.settings_of(check) if s.key.startswith("model.")]
     again = choices.put(check, "recipe", "megatron-deepspeed")
     assert choices.profile_of(again).model.id == "qwen3-32b", "the draft itself loses nothing"
+
+
+def test_what_was_chosen_for_another_cluster_is_left_out_with_a_sentence() -> None:
+    draft = choices.put(choices.put(dev(), "resources.partition", "long"), "resources.gpus", "16")
+    moved = choices.load_cluster(choices.put(draft, "cluster", "local"), "local")
+    assert (moved.profile.resources.partition, moved.profile.resources.gpus) == ("", None)
+    assert "dev" in moved.left
+    assert "16 GPUs" in moved.left
+    assert "partition long" in moved.left
+    assert choices.put(draft, "cluster", "dev").profile.resources.gpus == 16, "the same cluster keeps all"
+
+
+def test_a_run_of_another_cluster_brings_no_partition_and_no_site() -> None:
+    profile = Profile(
+        cluster="gone",
+        recipe="smoke",
+        resources=Resources(gpus=8, partition="dev", node="p6-b200"),
+        site=Site(partition="dev", run_root="/shared/runs"),
+    )
+    draft = choices.start(profile, base="earlier", origins={"recipe": "run earlier"})
+    moved = choices.load_cluster(choices.put(draft, "cluster", "local"), "local")
+    assert moved.profile.resources == Resources()
+    assert moved.profile.site == Site()
+    assert all(word in moved.left for word in ("gone", "8 GPUs", "partition dev", "p6-b200"))
+
+
+def test_settings_for_every_cluster_stay_on_another() -> None:
+    profile = Profile(resources=Resources(gpus=4))
+    draft = choices.start(profile, cluster="dev", origins={"resources.gpus": "your settings"})
+    moved = choices.put(draft, "cluster", "local")
+    assert moved.profile.resources.gpus == 4
+    assert moved.left == ""

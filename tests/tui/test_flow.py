@@ -8,10 +8,14 @@ import pytest
 from textual.geometry import Size
 
 from gpt_tune.ledger import Ledger
+from gpt_tune.profiles.schema import Profile, Resources
 from gpt_tune.workflows import choices
+from tests.tui import fakes
 from tests.tui.conftest import until
 from tests.tui.flow import Driver, cancelling
 from tui.app import GptTune
+from tui.engine import Engine
+from tui.look import look
 from tui.widgets.chart import Chart
 
 FEWER_THAN = 14  # key presses from the first screen to live charts
@@ -230,3 +234,48 @@ async def test_a_model_sold_under_another_size_is_found_by_that_name_and_says_so
         await driver.type("aws-gpt-103b")
         await driver.see("gpt-145b")
         await driver.see("145.6B parameters, not 103B")
+
+
+async def test_a_home_that_cannot_be_written_says_so_once_and_planning_works(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("HOME", "/proc/nohome")
+    app = GptTune()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        await driver.ready()
+        await driver.see("XDG_STATE_HOME")
+        await driver.see("XDG_CONFIG_HOME")
+        await driver.press("enter")
+        await driver.reach("ClusterStep")
+
+
+async def test_continuing_a_run_of_a_cluster_that_is_not_here_drops_what_belongs_there(home: Path) -> None:
+    app = GptTune()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        driver = Driver(app, pilot)
+        await driver.ready()
+        profile = Profile(
+            cluster="testbed", recipe="smoke", resources=Resources(gpus=8, partition="dev", node="p6-b200")
+        )
+        app.begin(app.engine.choices.start(profile, base="earlier", origins={"recipe": "run earlier"}))
+        await driver.reach("ClusterStep")
+        await driver.see("Chosen for testbed and left out on local")
+        assert "p6-b200" not in driver.text.partition("job ")[2]
+        await driver.press("enter")
+        await driver.reach("GpusStep")
+        await driver.see("1 process on 1 node")
+        assert app.draft.profile.resources == Resources()
+        assert app.draft.profile.cluster == "local"
+
+
+def test_an_adopted_job_is_never_offered_to_continue(home: Path) -> None:
+    own, adopted = fakes.run("mine"), fakes.run("theirs", tags=("adopted",))
+    engine = Engine()
+    engine.runs = lambda: [adopted]  # type: ignore[method-assign]
+    assert "nothing yet" in look(engine, None).words["last"]
+    assert look(engine, None).last is None
+    engine.runs = lambda: [adopted, own]  # type: ignore[method-assign]
+    assert "mine" in look(engine, None).words["last"]

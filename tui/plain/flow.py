@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.workflows import choices
@@ -51,6 +52,9 @@ def first_draft(profile: str | None) -> Draft:
 
 def _looked_at(draft: Draft, ask: Asker) -> Draft:
     """The draft with its cluster looked at; where that fails, this machine's other choices are offered."""
+    if draft.left:
+        ask.say(clean(draft.left))
+        draft = replace(draft, left="")
     name = choices.needs_cluster(draft)
     if name is None:
         return draft

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -125,9 +126,23 @@ class ClusterStep(PickStep):
         self._said: dict[str, str] = {}
 
     def on_mount(self) -> None:
+        self._leave_what_is_not_here()
         super().on_mount()
         for name in self.tune.draft.clusters:
             self._ask(name)
+
+    def _leave_what_is_not_here(self) -> None:
+        """A draft made for a cluster that cannot be reached from here goes on with one that can."""
+        offered = [o.value for o in self.field().options]
+        if self.field().value not in offered:
+            self.tune.put(self.key, offered[0])
+
+    def explain(self) -> None:
+        """What had to be left out comes first: it changes what would run."""
+        if self.tune.draft.left:
+            self.say(self.tune.draft.left, "warn")
+        else:
+            super().explain()
 
     def _ask(self, name: str) -> None:
         words = self.tune.engine.cluster_words
@@ -162,7 +177,9 @@ class ClusterStep(PickStep):
         return False
 
     def _loaded(self, draft: Draft) -> None:
-        self.tune.set_draft(draft)
+        if draft.left:
+            self.notify(draft.left, markup=False, timeout=10)
+        self.tune.set_draft(replace(draft, left=""))
         self.explain()
         self.tune.next_step(self.step)
 

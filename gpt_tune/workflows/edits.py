@@ -156,7 +156,7 @@ def warnings(before: Rendered, after: Rendered) -> tuple[str, ...]:
     old, new = sbatch_lines.options(_script(before)), sbatch_lines.options(_script(after))
     said = f"Your {after.script} says"
     found = [
-        f"{said} {_option(name, new)} where the plan has {_option(name, old)}: "
+        f"{said} {_option(name, new)} where the plan has {old.get(name) or 'none'}: "
         "cost and predictions are still the plan's."
         for name in _SIZE
         if old.get(name) != new.get(name)

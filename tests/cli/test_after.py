@@ -69,7 +69,7 @@ def test_results_whose_log_is_gone(gpt_tune: Run) -> None:
         for file in Path(path).parent.glob("*"):
             file.unlink()
     (row,) = gpt_tune("results", "--json").json["results"]
-    assert (row["steps"], row["median_step_time_ms"]) == (0, None)
+    assert (row["steps"], row["median_step_time_ms"]) == (2, None)  # how far it came is known without it
     assert "gone" in gpt_tune("results", "export", run_id, "--format", "benchmark", "--json").error["message"]
 
 

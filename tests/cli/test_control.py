@@ -33,6 +33,23 @@ def test_hold_and_release(gpt_tune: Run, slurm: SlurmCluster, tmp_path: Path) ->
     assert (wrong.code, "USR" in wrong.error["hint"]) == (2, True)
 
 
+@pytest.mark.slurm
+def test_a_job_of_mine_that_is_no_run(gpt_tune: Run, slurm: SlurmCluster) -> None:
+    job = slurm.run("sbatch", "--parsable", "--begin=now+1hour", "-o", "/dev/null", "--wrap", "true")
+    for command, reason in (("hold", "JobHeldUser"), ("release", "BeginTime")):
+        done = gpt_tune(command, job, "--json")
+        assert done.code == 0, done.err
+        (after,) = done.json[command]
+        assert (after["run_id"], after["job_id"], after["state"]) == (None, job, "PENDING")
+        assert after["reason"] in (reason, "None", "")  # released, Slurm looks again a moment later
+    assert gpt_tune("signal", job, "--json").code == 3  # it waits: nothing takes a signal
+    assert gpt_tune("signal", job, "USR9", "--json").code == 2
+    assert gpt_tune("hold", f"{job}99", "--json").code == 2
+    assert gpt_tune("cancel", job, "--yes").code == 0
+    assert gpt_tune("cancel", job, "--yes").code == 2  # gone: no job of mine by now
+    assert Ledger.open().runs() == []
+
+
 @pytest.mark.parametrize("name", ["hold", "release", "requeue", "signal"])
 def test_an_unknown_id(gpt_tune: Run, name: str) -> None:
     done = gpt_tune(name, "nosuch", "--json")

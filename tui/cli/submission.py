@@ -9,6 +9,7 @@ from gpt_tune.errors import EXIT_DONE, unknown_name
 from gpt_tune.ledger import RunRecord
 from gpt_tune.words import gpu_hours_words, seconds_words
 from gpt_tune.workflows.launch import Launch
+from gpt_tune.workflows.outside import OutsideJob
 from tui.cli.output import emit_json, say, show
 from tui.widgets.words import plural
 
@@ -106,4 +107,13 @@ def report_changed(command: str, record: RunRecord, as_json: bool) -> int:
         return EXIT_DONE
     why = jobs.reason_text(record)
     show(f"{record.run_id}  job {record.job_id or 'unknown'}  {record.state}{f' ({why})' if why else ''}")
+    return EXIT_DONE
+
+
+def report_outside(command: str, job: OutsideJob, as_json: bool) -> int:
+    """A job that is no run after something was done to it."""
+    if as_json:
+        emit_json({"schema": f"gpt-tune/{command}/1", command: [job.to_json()]})
+        return EXIT_DONE
+    show(f"job {job.job_id} ({job.status.name}, not ours)  {job.status.state}")
     return EXIT_DONE

@@ -9,6 +9,7 @@ import click
 from gpt_tune.errors import EXIT_DONE, UserError
 from tui.cli.options import json_option
 from tui.cli.output import emit_json, say
+from tui.cli.submission import report_outside
 
 
 @click.command(help="Cancel a job by run id or job id. A job that has ended stays as it is.")
@@ -17,15 +18,24 @@ from tui.cli.output import emit_json, say
 @json_option
 def command(identity: str, yes: bool, as_json: bool) -> int:
     from gpt_tune import jobs
-    from gpt_tune.workflows import chain
+    from gpt_tune.workflows import chain, outside
 
-    record = jobs.find(identity)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
-    if asks and not click.confirm(f"Cancel {record.name}, job {record.job_id}?", default=True):
-        raise UserError("Not cancelled.", "")
+    if job := outside.find(identity):
+        if asks:
+            _ask(job.status.name, job.job_id)
+        return report_outside("cancel", job.act(lambda there, job_id: there.cancel(job_id)), as_json)
+    record = jobs.find(identity)
+    if asks:
+        _ask(record.name, record.job_id)
     record = chain.cancel(record.run_id)
     if as_json:
         emit_json({"schema": "gpt-tune/cancel/1", "cancel": [jobs.run_json(record)]})
     else:
         say(f"{record.run_id} (job {record.job_id}): {record.state}")
     return EXIT_DONE
+
+
+def _ask(name: str, job_id: str | None) -> None:
+    if not click.confirm(f"Cancel {name}, job {job_id}?", default=True):
+        raise UserError("Not cancelled.", "")

@@ -8,7 +8,7 @@ import click
 
 from gpt_tune.errors import UserError
 from tui.cli.options import json_option
-from tui.cli.submission import report_changed
+from tui.cli.submission import report_changed, report_outside
 
 
 @click.command(
@@ -20,13 +20,22 @@ from tui.cli.submission import report_changed
 def command(identity: str, yes: bool, as_json: bool) -> int:
     from gpt_tune import jobs
     from gpt_tune.jobs import control
+    from gpt_tune.workflows import outside
 
-    record = jobs.find(identity)
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
-    if asks and not click.confirm(
-        f"End {record.name}, job {record.job_id}, and put it back into the queue? Work since its last checkpoint "
-        "is lost.",
+    if job := outside.find(identity):
+        if asks:
+            _ask(job.status.name, job.job_id)
+        return report_outside("requeue", job.act(lambda there, job_id: there.requeue(job_id)), as_json)
+    record = jobs.find(identity)
+    if asks:
+        _ask(record.name, record.job_id)
+    return report_changed("requeue", control.requeue(record.run_id), as_json)
+
+
+def _ask(name: str, job_id: str | None) -> None:
+    if not click.confirm(
+        f"End {name}, job {job_id}, and put it back into the queue? Work since its last checkpoint is lost.",
         default=False,
     ):
         raise UserError("Not requeued.", "")
-    return report_changed("requeue", control.requeue(record.run_id), as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tui.cli.options import json_option
-from tui.cli.submission import report_changed
+from tui.cli.submission import report_changed, report_outside
 
 
 @click.command(
@@ -17,5 +17,13 @@ from tui.cli.submission import report_changed
 @json_option
 def command(identity: str, name: str, everyone: bool, as_json: bool) -> int:
     from gpt_tune.jobs import control
+    from gpt_tune.schedulers.base import SignalTarget
+    from gpt_tune.workflows import outside
 
-    return report_changed("signal", control.signal(identity, name, "all" if everyone else "script"), as_json)
+    target: SignalTarget = "all" if everyone else "script"
+    if job := outside.find(identity):
+        known = control.signal_name(name)
+        return report_outside(
+            "signal", job.act(lambda there, job_id: there.signal(job_id, known, target)), as_json
+        )
+    return report_changed("signal", control.signal(identity, name, target), as_json)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gpt_tune.diagnosis import cancelled, judged, stalls, steps, stragglers
+from gpt_tune.diagnosis import cancelled, judged, stalls, steps, stopped, stragglers
 from gpt_tune.diagnosis.collect import Collector, Hit
 from gpt_tune.diagnosis.judged import Judgements
 from gpt_tune.diagnosis.rank import Candidate, conclude
@@ -85,6 +85,7 @@ class Diagnoser:
         if parser is not None:
             found += _from_steps(parser, collector)
             found += [Candidate(f, "steps", "node", 1 << 60) for f in self.slow_ranks(parser)]
+            found += stopped.early(parser, collector.hits, state)
         # An echo of a peer that died is no silence; being told to end is how a silent hang ends.
         said = any(c.finding.severity != "info" and (c.role != "echo" or c.tier == "remote") for c in found)
         if not has_steps and state in ("UNKNOWN", "RUNNING") and not said:

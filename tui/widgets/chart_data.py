@@ -107,7 +107,8 @@ def frame(figure: Figure, view: View, columns: int) -> ChartData:
     everything = [figure.x, *(other.x for other in figure.others)]
     data = ChartData(
         figure.title, figure.unit, Series(), figure.expected, figure.expected_low, figure.expected_high,
-        empty=figure.waiting, log=view.log, whole=figure.axis == "rank",
+        empty=figure.waiting, log=view.log,
+        whole=figure.axis == "rank" or (figure.axis == "iteration" and figure.ended),
     )  # fmt: skip
     if not any(len(x) for x in everything):
         return data

@@ -174,7 +174,7 @@ def _x_ticks(
     marks = [first, *(t for t in inner if first + apart < t < last - apart), last]
     if only_whole:
         marks = [m for m in marks if m == int(m)] or [float(round((first + last) / 2))]
-    if whole:
+    if whole or only_whole:
         return marks, [f"{m:,.0f}" if abs(m) < 1e7 else short(m) for m in marks]
     return marks, [short(m) for m in marks]
 

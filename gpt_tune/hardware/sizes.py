@@ -21,7 +21,7 @@ def nodes_of(gpus: int, gpus_per_node: int) -> int:
         below, above = nodes * gpus_per_node, (nodes + 1) * gpus_per_node
         raise UserError(
             f"{gpus} GPUs are no whole number of nodes of {gpus_per_node} GPUs.",
-            f"Take {below} ({nodes} nodes) or {above} ({nodes + 1} nodes).",
+            f"Take {below} ({nodes} node{'s' if nodes > 1 else ''}) or {above} ({nodes + 1} nodes).",
         )
     return nodes
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpt_tune.errors import UserError
+from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.schedulers.base import Cluster, NodeGroup
 from gpt_tune.workflows import queue
 from gpt_tune.workflows.doctor import gpus_of
@@ -39,3 +40,12 @@ def test_a_node_counts_once_in_whatever_partitions_it_is() -> None:
     assert gpus_of(there(B200, H100)) == 8 * 8 + 4 * H100.gpus_per_node
     assert gpus_of(there(B200)) == 64
     assert gpus_of(cluster(partition("dev", replace(B200, names="")))) == 64
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"), [(9, "8 (1 node) or 16 (2 nodes)"), (17, "16 (2 nodes) or 24 (3 nodes)")]
+)
+def test_one_node_is_one(gpus: int, words: str) -> None:
+    with pytest.raises(UserError) as refused:
+        nodes_of(gpus, 8)
+    assert words in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -258,3 +259,26 @@ async def test_from_the_clusters_enter_leads_to_the_queue_there() -> None:
         assert "calls in the last minute" in driver.text
         await driver.press("enter")
         await driver.see("Queue › dev")
+
+
+async def test_an_answer_does_not_outlive_the_wait() -> None:
+    engine = Queued()
+    app = GptTune(engine)
+    async with app.run_test(size=(110, 30)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.press("down", "s")
+        await driver.see("instead")
+        assert "now: 8 h100" in driver.text
+        engine.jobs_there = tuple(
+            replace(j, status=replace(j.status, state="RUNNING", reason="")) if j.status.job_id == "2" else j
+            for j in JOBS
+        )
+        await driver.press("r")
+        await driver.see("4 running")
+        assert "instead" not in driver.text
+        engine.jobs_there = JOBS  # requeued: the old answer was of another moment
+        await driver.press("r")
+        await driver.see("3 running")
+        assert "now: 8 h100" not in driver.text
+        assert "asks Slurm what could start" in driver.text

@@ -183,3 +183,15 @@ def test_a_change_in_words(ratio: float, words: str) -> None:
 def test_a_comparison_says_unknown_and_tables_in_words() -> None:
     cells = compare_cells({"key": "layout.fixed", "a": {"zero_stage": 1}, "b": None, "ratio": None})
     assert cells[1:3] == ("zero_stage=1", "-")
+
+
+async def test_only_a_live_run_offers_to_be_cancelled(app: GptTune) -> None:
+    async with app.run_test(size=(120, 30)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.press("home")
+        await driver.see("Cancel job")
+        await driver.press("end")
+        await until(pilot, lambda: "Cancel job" not in driver.text, "a footer without it")
+        await driver.press("home")
+        await driver.see("Cancel job")

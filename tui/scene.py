@@ -133,7 +133,7 @@ def _stats(watch: Watch, update: WatchUpdate, gpus: int) -> list[tuple[str, str]
         parts.append(("memory", f"{pace.max_reserved_gib:.0f} GiB{said}"))
     if pace.gpu_hours is not None and gpus:
         total = f" of {pace.gpu_hours_total:,.1f}" if pace.gpu_hours_total else ""
-        parts.append(("GPU-hours", f"{pace.gpu_hours:,.1f}{total}"))
+        parts.append(("GPU-hours", f"{pace.gpu_hours:,.1f}{total}{pace.gpu_hours_note}"))
     risk = risk_of(watch.parser.events, pace.iteration, pace.recent_step_time_ms, pace.gpus)
     if risk is not None and (risk.checkpoint is not None or update.state == "RUNNING"):
         parts.append(("at risk", risk.words))

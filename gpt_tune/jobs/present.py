@@ -35,8 +35,18 @@ def jobs_json(ledger: Ledger, records: Sequence[RunRecord] | None = None) -> dic
         "schema": "gpt-tune/jobs/1",
         "as_of": as_of(ledger, records),
         "stale_seconds": age,
-        "jobs": [run_json(r) for r in records],
+        "jobs": [_with_end(run_json(r), r, ledger) for r in records],
     }
+
+
+def _with_end(entry: dict[str, Any], record: RunRecord, ledger: Ledger) -> dict[str, Any]:
+    """A run that completed before its last step says so, where a monitor or a diagnosis has seen that."""
+    if record.state != "COMPLETED" or entry["reason_text"] or not record.ended_at:
+        return entry
+    early = [
+        f.text for f in ledger.findings(record.run_id) if f.id == "F266" and f.found_at >= record.ended_at
+    ]
+    return {**entry, "reason_text": early[-1] if early else None}
 
 
 def run_json(record: RunRecord) -> dict[str, Any]:

@@ -130,6 +130,7 @@ class JobStatus:
     """One job as the scheduler sees it. Time stamps are RFC 3339 UTC or None. gpus None when unknown.
 
     log_paths may hold the scheduler's patterns. expected_start: only while pending, when it has an estimate.
+    earlier_seconds: how long the same job ran before it was requeued; None when it did, and nobody knows how long.
     """
 
     job_id: str
@@ -148,6 +149,7 @@ class JobStatus:
     log_paths: tuple[str, ...] = ()
     work_dir: str = ""
     expected_start: str | None = None
+    earlier_seconds: float | None = 0.0
 
 
 class Files(Protocol):

@@ -16,6 +16,7 @@ from gpt_tune.profiles.build import from_dict
 from gpt_tune.profiles.schema import Profile
 from gpt_tune.schedulers.base import JobStatus
 from gpt_tune.strict import from_dict as strictly
+from gpt_tune.workflows.watching.attempts import earlier_seconds
 from gpt_tune.workflows.watching.pace import Prediction
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ def status_of(record: RunRecord) -> JobStatus:
         exit_code=record.exit_code,
         log_paths=record.log_paths,
         expected_start=record.expected_start,
+        earlier_seconds=earlier_seconds(record),
     )
 
 

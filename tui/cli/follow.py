@@ -159,7 +159,7 @@ class _Words:
         if pace.eta_seconds and not update.ended:
             show(f"left         {seconds_words(pace.eta_seconds)}")
         if pace.gpu_hours:
-            show(f"used         {pace.gpu_hours:,.2f} GPU-hours")
+            show(f"used         {pace.gpu_hours:,.2f} GPU-hours{pace.gpu_hours_note}")
         if self._record is not None:
             for line in _chain_lines(self._record.run_id):
                 show(line)

@@ -55,7 +55,8 @@ class Pace:
     """How the run is doing. recent: medians over the newest steps. Shares are fractions (0.224).
 
     slower_than_predicted: recent step time over the predicted one, minus 1. elapsed: since the job started,
-    or of the steps read when the start is unknown.
+    or of the steps read when the start is unknown. gpu_hours: of all attempts of a requeued job, unless
+    gpu_hours_of_last_attempt.
     """
 
     iteration: int | None = None
@@ -72,6 +73,12 @@ class Pace:
     slower_than_predicted: float | None = None
     max_reserved_gib: float | None = None
     max_allocated_gib: float | None = None
+    gpu_hours_of_last_attempt: bool = False
+
+    @property
+    def gpu_hours_note(self) -> str:
+        """What the GPU-hours leave out, in words to put behind them."""
+        return " in the last attempt" if self.gpu_hours_of_last_attempt else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,8 @@ def pace_of(
     tflops = recent.model_tflops or summary.median_model_tflops
     gpus = gpus if gpus is not None or status is None else status.gpus
     elapsed = _elapsed(status, now)
+    earlier = status.earlier_seconds if status is not None else None
+    used = (elapsed or 0.0) + earlier if earlier else elapsed
     eta = None
     if recent.last is not None and recent.total_iterations is not None and step_ms is not None:
         eta = max(0, recent.total_iterations - recent.last.iteration) * step_ms / 1000.0
@@ -130,12 +139,13 @@ def pace_of(
         peak_tflops=peak_tflops,
         eta_seconds=eta,
         elapsed_seconds=elapsed,
-        gpu_hours=_gpu_hours(elapsed, gpus),
-        gpu_hours_total=_gpu_hours(elapsed + eta, gpus) if elapsed is not None and eta is not None else None,
+        gpu_hours=_gpu_hours(used, gpus),
+        gpu_hours_total=_gpu_hours(used + eta, gpus) if used is not None and eta is not None else None,
         gpus=gpus,
         slower_than_predicted=_slower(step_ms, prediction),
         max_reserved_gib=recent.max_reserved_gib,
         max_allocated_gib=recent.max_allocated_gib,
+        gpu_hours_of_last_attempt=status is not None and status.earlier_seconds is None,
     )
 
 

@@ -112,7 +112,7 @@ def _progress(update: WatchUpdate) -> list[str]:
         parts.append(f"elapsed {duration(pace.elapsed_seconds)}")
     if pace.gpu_hours is not None:
         whole = f" of {pace.gpu_hours_total:.1f}" if pace.gpu_hours_total is not None else ""
-        parts.append(f"{pace.gpu_hours:.1f}{whole} GPU-hours")
+        parts.append(f"{pace.gpu_hours:.1f}{whole} GPU-hours{pace.gpu_hours_note}")
     return ["  ".join(parts)]
 
 

@@ -104,13 +104,13 @@ class StepPage(Tasks, Page):
         """To the step before this one in the trail, whatever other answers have taken out of it or put into it."""
         # The site, once kept, is asked no more; on the way back it may still be put right.
         steps = [s.id for s in self.tune.steps() if not s.skip or s.id in (self.step, "site")]
-        before = [s for s in steps[: steps.index(self.step)] if s != "site"][-1:]
+        *earlier, before = ["", *(s for s in steps[: steps.index(self.step)] if s != "site")]
         self.app.pop_screen()
         while isinstance(self.app.screen, StepPage) and self.app.screen.step not in steps:
             self.app.pop_screen()
         below = self.app.screen
-        if before and isinstance(below, StepPage) and below.step not in (*before, "site"):
-            self.tune.open(before[0])
+        if isinstance(below, StepPage) and below.step in earlier:
+            self.tune.open(before)
 
     def action_save_profile(self) -> None:
         from tui.screens.save_profile import ask_profile_name

@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_shape(slurm: SlurmCluster) -> None:
-    rows = slurm.run("sinfo", "-h", "-o", "%P %l %D %T %G").splitlines()
+    def rows_now() -> list[str]:
+        return slurm.run("sinfo", "-h", "-o", "%P %l %D %T %G").splitlines()
+
+    # On a busy machine the last nodes answer a moment after the first.
+    wait_until(lambda: not any("unknown" in row for row in rows_now()), 30, "every node's answer")
+    rows = rows_now()
     assert "dev* 2:00:00 8 idle gpu:b200:8" in rows
     assert "long 7-00:00:00 1 drained gpu:h100:8" in rows
     assert "long 7-00:00:00 3 idle gpu:h100:8" in rows

@@ -24,6 +24,8 @@ def test_under_a_running_monitor(slurm: SlurmCluster, tmp_path: Path, number: si
     record = jobs.submit(spec, rendered(spec, "sleep 600"), scheduler, ledger)
     refreshed_until(ledger, record.run_id, lambda r: r.state == "RUNNING")
     slurm.run("scontrol", "reconfigure")  # it saves its state, so that a killed one comes back with this job
+    saved, token = slurm.folder / "state" / "job_state", record.token.encode()
+    wait_until(lambda: saved.exists() and token in saved.read_bytes(), 20, "the controller's saved state")
     asking = Asking(record.run_id, Impatient(1000))
     watch = watch_of(record, asking)
     watch._state_seconds = 0.0  # ask at each look

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_the_acs_ladder_from_profile_to_report(trainer: Path, tmp_path: Path) ->
 def test_a_ladder_of_the_users_own(trainer: Path, tmp_path: Path) -> None:
     """Any recipe, from a file: a rung that changes nothing, one that is slower, one that fails."""
     file = tmp_path / "mine.toml"
-    start = f"custom.command={sys.executable} {trainer}"
+    start = f"custom.command={shlex.quote(sys.executable)} {shlex.quote(str(trainer))}"
     file.write_text(
         f'[[rung]]\nname = "as it is"\nset = ["{start} 100"]\n[[rung]]\nname = "same"\nset = ["{start} 100.1"]\n'
         f'[[rung]]\nname = "worse"\nset = ["{start} 130"]\n[[rung]]\nname = "broken"\nset = ["custom.command=false"]\n'

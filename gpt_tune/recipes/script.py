@@ -187,8 +187,8 @@ def rank_file() -> RenderedFile:
 
 
 def plural(number: int, thing: str) -> str:
-    """ "1 node", "8 nodes"."""
-    return f"{number} {thing}" + ("" if number == 1 else "s")
+    """ "1 node", "8 nodes", "2 processes"."""
+    return f"{number} {thing}" + ("" if number == 1 else "es" if thing.endswith("s") else "s")
 
 
 def described(variables_: Iterable[tuple[str, str, str]]) -> Mapping[str, str]:

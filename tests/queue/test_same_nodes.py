@@ -9,6 +9,7 @@ import pytest
 from gpt_tune.errors import UserError
 from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.schedulers.base import Cluster, NodeGroup
+from gpt_tune.schedulers.local import Local
 from gpt_tune.workflows import queue
 from gpt_tune.workflows.doctor import gpus_of
 from gpt_tune.workflows.queue import Wanted, candidates
@@ -49,3 +50,13 @@ def test_one_node_is_one(gpus: int, words: str) -> None:
     with pytest.raises(UserError) as refused:
         nodes_of(gpus, 8)
     assert words in str(refused.value)
+
+
+def test_a_job_starts_when_its_row_says() -> None:
+    soon, late = "2000-01-01T00:00:00Z", "2100-01-01T00:00:00Z"
+    wanted = Wanted("dev", 16, 8, "b200")
+    [only] = queue.offers(Local(), there(B200), wanted, expected=soon)
+    assert (only.at, only.now) == (soon, True)
+    first, *others = queue.offers(Local(), there(B200, H100), wanted, expected=late)
+    assert (first.wanted, first.at, first.now) == (wanted, late, False)
+    assert wanted not in [o.wanted for o in others]

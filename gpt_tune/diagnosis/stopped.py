@@ -12,8 +12,8 @@ from gpt_tune.logs.parser import LogParser
 TOLD = "C7"  # the job or the trainer says that a signal told it to stop
 LAST_STEPS = 2  # that many it may still print after the signal
 FIX = (
-    "Nothing broke. `gpt-tune resubmit` starts it again; with training.checkpoint_dir set to this run's checkpoints it "
-    "goes on from the last one."
+    "Nothing broke. `gpt-tune resubmit` starts it again; a training (no smoke job) goes on from its last "
+    "checkpoint with training.checkpoint_dir set to this run's."
 )
 
 

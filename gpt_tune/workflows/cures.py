@@ -53,7 +53,9 @@ def settings_of(record: RunRecord, finding: Finding) -> dict[str, str]:
 
 def going_on(record: RunRecord) -> str:
     """How a run that nothing broke is started again, in a sentence."""
-    folder = _resume(record).get("training.checkpoint_dir")
+    # A smoke job keeps its checkpoints with itself, and what a job of the user's own keeps is theirs to know.
+    ours = record.recipe not in ("smoke", "custom")
+    folder = _resume(record).get("training.checkpoint_dir") if ours else None
     again = f"gpt-tune resubmit {record.run_id}"
     if folder is None:
         return f"Start it again as it was: {again}"

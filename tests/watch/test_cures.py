@@ -17,7 +17,7 @@ from gpt_tune.planner.types import Plan
 from gpt_tune.profiles.build import to_dict
 from gpt_tune.profiles.schema import Finetune, Profile, Resources, Site
 from gpt_tune.toml import dump
-from gpt_tune.workflows.cures import changes_of, settings_of
+from gpt_tune.workflows.cures import changes_of, going_on, settings_of
 from gpt_tune.workflows.flat_layout import flat_layout
 
 OOM = Finding("F1", "error", "GPU 0 ran out of memory.", "Use less memory.", action="less_memory")
@@ -133,3 +133,21 @@ def test_a_run_goes_on_from_its_own_checkpoints_where_there_are_any(
 
 def test_nothing_known_gives_nothing(home: Path) -> None:
     assert settings_of(record_of(Profile()), replace(OOM, action=None)) == {}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kept", "says"),
+    [
+        ("megatron-lm", True, "--set training.checkpoint_dir='/a b/checkpoints'"),
+        ("megatron-lm", False, "as it was: gpt-tune resubmit r20201130-000000-0001"),
+        ("smoke", True, "as it was: gpt-tune resubmit r20201130-000000-0001"),
+        ("custom", True, "as it was: gpt-tune resubmit r20201130-000000-0001"),
+    ],
+)
+def test_what_nothing_broke_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, recipe: str, kept: bool, says: str
+) -> None:
+    found = {"training.checkpoint_dir": "/a b/checkpoints"} if kept else {}
+    monkeypatch.setattr("gpt_tune.workflows.cures._resume", lambda record: found)
+    record = replace(record_of(Profile()), recipe=recipe)
+    assert going_on(record).endswith(says)

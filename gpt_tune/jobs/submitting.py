@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -31,21 +31,25 @@ def submit(
     scheduler.check_reachable()
     record = intent(spec, rendered, scheduler, tags)
     ledger.add(record)
-    try:
-        _write_folder(spec, rendered, scheduler)
-        job_id = scheduler.submit(_request(record))
-    except SubmitUnknown:
-        found = reconciling.look_for(record, scheduler, ledger)
-        if found.job_id is None:
+    with (
+        ExitStack() as undecided
+    ):  # Ctrl-C while the scheduler decides: from now on others may look for the job
+        undecided.callback(ledger.update, record.run_id, reason=reconciling.LOST_REASON)
+        try:
+            _write_folder(spec, rendered, scheduler)
+            job_id = scheduler.submit(_request(record))
+        except SubmitUnknown:
+            undecided.pop_all()
+            found = reconciling.look_for(record, scheduler, ledger)
+            if found.job_id is None:
+                raise
+            return found
+        except UserError:
+            undecided.pop_all()
+            take_back(spec, rendered, scheduler)
+            ledger.remove(record.run_id)
             raise
-        return found
-    except UserError:
-        take_back(spec, rendered, scheduler)
-        ledger.remove(record.run_id)
-        raise
-    except BaseException:  # Ctrl-C while the scheduler decides: from now on others may look for the job
-        ledger.update(record.run_id, reason=reconciling.LOST_REASON)
-        raise
+        undecided.pop_all()
     try:
         record = states.accepted(record, job_id, scheduler, ledger)
     except UserError as error:

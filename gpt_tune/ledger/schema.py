@@ -117,9 +117,9 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
         connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
+    finally:
+        if connection.in_transaction:  # not committed: whatever stopped it
+            connection.execute("ROLLBACK")
 
 
 def _version(connection: sqlite3.Connection) -> int:

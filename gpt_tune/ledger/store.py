@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from types import TracebackType
@@ -46,11 +46,10 @@ class Ledger:
             connection = sqlite3.connect(
                 path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            try:
+            with ExitStack() as unless_ready:
+                unless_ready.callback(connection.close)
                 _prepare(connection, path)
-            except BaseException:
-                connection.close()
-                raise
+                unless_ready.pop_all()
         return cls(path, connection)
 
     def close(self) -> None:
@@ -206,23 +205,12 @@ class Ledger:
             self._depth += 1
             try:
                 yield self._connection
-            except BaseException:
-                if self._depth == 1 and self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-            else:
                 if self._depth == 1:
-                    self._commit()
+                    self._connection.execute("COMMIT")
             finally:
                 self._depth -= 1
-
-    def _commit(self) -> None:
-        try:
-            self._connection.execute("COMMIT")
-        except sqlite3.Error:  # no room for it, say
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
+                if self._depth == 0 and self._connection.in_transaction:  # no room for it, say, or Ctrl-C
+                    self._connection.execute("ROLLBACK")
 
 
 def default_path() -> Path:

@@ -20,9 +20,8 @@ def write_private(path: Path, text: str) -> Path:
                 stream.flush()
                 os.fsync(stream.fileno())
             Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        finally:
+            Path(temporary).unlink(missing_ok=True)  # there is none once it has taken the file's place
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(

@@ -88,16 +88,7 @@ class Llama2FinetuneRecipe:
             files=files,
             log_paths=(script.log_pattern(spec),),
             prediction=pretraining.prediction(run),
-            summary={
-                "name": script.job_name(spec),
-                "recipe": self.name,
-                "ranks": script.ranks(spec),
-                "nodes": spec.nodes,
-                "gpus": spec.gpus,
-                "headline": headline,
-                "environment": dict(script.described(variables)),
-                "warnings": _warnings(run),
-            },
+            summary=script.summary(spec, self.name, headline, variables, _warnings(run)),
         )
 
 

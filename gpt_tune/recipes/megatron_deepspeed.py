@@ -115,7 +115,7 @@ class MegatronDeepSpeedRecipe:
             files=files,
             log_paths=(script.log_pattern(spec),),
             prediction=prediction(run),
-            summary=_summary(run, headline, script.described(variables)),
+            summary=script.summary(spec, self.name, headline, variables, _warnings(run)),
         )
 
 
@@ -300,19 +300,10 @@ def _peak(spec: JobSpec) -> float | None:
         return None
 
 
-def _summary(run: Run, headline: str, environment: Any) -> dict[str, Any]:
+def _warnings(run: Run) -> list[str]:
     warnings = list(run.notes)
     if not run.spec.profile.trainer.path:
         warnings.append(
             "trainer.path is empty: the job looks for Megatron-DeepSpeed in MEGATRON_PATH and stops without it."
         )
-    return {
-        "name": script.job_name(run.spec),
-        "recipe": MegatronDeepSpeedRecipe.name,
-        "ranks": script.ranks(run.spec),
-        "nodes": run.spec.nodes,
-        "gpus": run.spec.gpus,
-        "headline": headline,
-        "environment": dict(environment),
-        "warnings": warnings,
-    }
+    return warnings

@@ -74,16 +74,7 @@ class MegatronLmRecipe:
             files=files,
             log_paths=(script.log_pattern(spec),),
             prediction=megatron_deepspeed.prediction(run),
-            summary={
-                "name": script.job_name(spec),
-                "recipe": self.name,
-                "ranks": script.ranks(spec),
-                "nodes": spec.nodes,
-                "gpus": spec.gpus,
-                "headline": headline,
-                "environment": dict(script.described(variables)),
-                "warnings": _warnings(run),
-            },
+            summary=script.summary(spec, self.name, headline, variables, _warnings(run)),
         )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpt_tune.models import rope
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.schema import Training
-from gpt_tune.recipes.megatron_numbers import SYNTHETIC, number
+from gpt_tune.recipes import megatron_numbers
+from gpt_tune.recipes.megatron_numbers import SYNTHETIC
 
 # Megatron-LM d98e8a6, megatron/core/models/common/embeddings/rotary_pos_embedding.py: the rest of Llama 3's scaling is
 # fixed there, the factor alone is an option.
@@ -120,24 +121,8 @@ def tokenizer_flags(training: Training, model: ModelShape) -> list[list[str]]:
 
 
 def training_flags(training: Training) -> list[list[str]]:
-    """Optimizer, schedule, regularisation and reporting: what no override touches."""
-    values: dict[str, object] = {
-        "--lr": training.learning_rate,
-        "--min-lr": training.min_learning_rate,
-        "--lr-decay-style": training.lr_decay_style,
-        "--weight-decay": training.weight_decay,
-        "--clip-grad": training.gradient_clipping,
-        "--adam-beta1": training.adam_beta1,
-        "--adam-beta2": training.adam_beta2,
-        "--init-method-std": training.init_std,
-        "--attention-dropout": training.dropout,
-        "--hidden-dropout": training.dropout,
-        "--seed": training.seed,
-        "--log-interval": training.log_interval,
-        "--eval-interval": training.eval_interval,
-        "--eval-iters": training.eval_iterations,
-    }
-    return [*([flag, number(value)] for flag, value in values.items()), ["--log-throughput"]]
+    """Optimizer, schedule, regularisation and reporting: both trainers' names, and this one's own TFLOPS line."""
+    return [*megatron_numbers.training_flags(training), ["--log-throughput"]]
 
 
 def precision_flags(precision: str) -> list[list[str]]:

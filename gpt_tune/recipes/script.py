@@ -196,6 +196,26 @@ def described(variables_: Iterable[tuple[str, str, str]]) -> Mapping[str, str]:
     return {name: value for name, value, _ in variables_}
 
 
+def summary(
+    spec: JobSpec,
+    recipe: str,
+    headline: str,
+    variables_: Iterable[tuple[str, str, str]],
+    warnings: Iterable[str],
+) -> dict[str, Any]:
+    """What a rendered job comes to, for the review and `render --json`."""
+    return {
+        "name": job_name(spec),
+        "recipe": recipe,
+        "ranks": ranks(spec),
+        "nodes": spec.nodes,
+        "gpus": spec.gpus,
+        "headline": headline,
+        "environment": dict(described(variables_)),
+        "warnings": list(warnings),
+    }
+
+
 def where_words(spec: JobSpec) -> str:
     """Where a job runs, in words: cluster, scheduler, partition, account, and its nodes."""
     site, resources = spec.site, spec.profile.resources

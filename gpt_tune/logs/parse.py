@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 from gpt_tune.errors import UserError
 from gpt_tune.logs.facts import RunFacts
 from gpt_tune.logs.formats.taught import more_formats
-from gpt_tune.logs.parser import Event, LogParser
+from gpt_tune.logs.parser import LogParser
 from gpt_tune.logs.scan import ROOM, Block
 from gpt_tune.logs.summary import Summary, summarise
 from gpt_tune.logs.table import StepTable
-from gpt_tune.logs.types import RankMemory, Step
+from gpt_tune.logs.types import Event, RankMemory, Step
 from gpt_tune.models.shape import ModelShape
 
 __all__ = ["LogParser", "ParseResult", "Run", "parse_csv", "parse_files", "parse_json", "step_json"]

@@ -1,25 +1,18 @@
-"""Owns reading log lines into steps: formats, their duplicates, and what the run is. No files, no waiting.
-
-Over 400 lines on purpose: the line reader and the block reader share one state of segments and duplicates, and
-must give the same figures; apart, each would need the other's private fields.
-"""
+"""Owns reading log lines into steps: formats, their duplicates, and what the run is. No files, no waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
-from gpt_tune.logs import facts as run_facts
 from gpt_tune.logs.clean import clean_line, split_lines
-from gpt_tune.logs.columns import Column
-from gpt_tune.logs.facts import RunFacts, flops_per_sample
+from gpt_tune.logs.facts import RunFacts
 from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.formats.base import TRAINER, Fact, Format, Item, Line, Mark, Record
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.gather import FLUSH_ROWS, Aside, Gather
+from gpt_tune.logs.known import Known
 from gpt_tune.logs.rank_times import RankTime, RankTimes
 from gpt_tune.logs.reading import (
     KEPT_STEP_LINES,
@@ -34,31 +27,14 @@ from gpt_tune.logs.reading import (
 )
 from gpt_tune.logs.scan import Block, Lines
 from gpt_tune.logs.table import StepTable
-from gpt_tune.logs.types import RankMemory, Step
+from gpt_tune.logs.trainers import Trainers
+from gpt_tune.logs.types import Event, RankMemory, Step
 from gpt_tune.models.shape import ModelShape
-from gpt_tune.units import TERA
 
 MAX_MARKS = 4096
 MAX_RANKS = 65536
 LEAST_ROWS = 16  # a shorter run of step lines is read one by one: where every rank prints, none is longer
 SAME_TIME = 0.02  # relative: 9.12 s and 9118.0 ms are one step
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that happened between steps (see formats.base.Mark), at this line of this file."""
-
-    kind: str
-    iteration: int | None
-    source: str
-
-
-class _Weight(NamedTuple):
-    """How much a format's steps say about who trains: its priority first, then how many there are."""
-
-    priority: int
-    steps: int
-    name: str
 
 
 class LogParser:
@@ -77,18 +53,15 @@ class LogParser:
         more_formats: Sequence[Callable[[], Format]] = (),
     ) -> None:
         self.events: list[Event] = []
-        self.arguments: dict[str, str] = {}
         self._table = StepTable()
         self._ordinals = StepTable()  # steps that had to be numbered by order
         self._more = tuple(more_formats)
         self._scanner = shipped_scanner() if not more_formats else scanner_of(self._make_formats())
-        self._given = RunFacts(shape, seq_length, global_batch_size, None, gpus)
-        self._facts: RunFacts | None = None
+        self._known = Known(RunFacts(shape, seq_length, global_batch_size, None, gpus))
         self._memory: dict[int | None, RankMemory] = {}
         self._usage: dict[int | None, RankMemory] = {}
         self._sources: dict[str, Source] = {}
-        self._counts: dict[str, _Weight] = {}
-        self._flops_per_sample: float | None = None
+        self._trainers = Trainers()
         self._changed: dict[int, Step] = {}  # by id: one step may be completed by several lines
         self._gather: Gather | None = None
         self._unnumbered: Step | None = None
@@ -149,8 +122,7 @@ class LogParser:
 
     def learn(self, arguments: dict[str, str]) -> None:
         """Takes over what another parser read of the same run's arguments."""
-        self.arguments = arguments
-        self._facts = self._flops_per_sample = None
+        self._known.learn(arguments)
 
     def _make_formats(self) -> list[Format]:
         return [*make_formats(), *(make() for make in self._more)]
@@ -248,14 +220,13 @@ class LogParser:
             return 0
         if paused(gather.last_time, first.time, last.time, columns):
             return 0
-        self._derive_columns(columns)
+        self._known.derive_columns(columns)
         gather.add(columns, rows.kinds[part], last.time)
         state.step_lines.extend(state.lines + n for n in numbers[max(place, stop - KEPT_STEP_LINES) : stop])
         megatron = next(f for f in state.formats if isinstance(f, Megatron))
         megatron.note(gather.last)
         self._last_iteration = gather.last
-        weight = self._counts.get("Megatron", _Weight(TRAINER, 0, megatron.name))
-        self._counts["Megatron"] = _Weight(TRAINER, weight.steps + stop - place, megatron.name)
+        self._trainers.count("Megatron", TRAINER, megatron.name, stop - place)
         return stop - place
 
     def _open_gather(self, source: str, label: str) -> Gather | None:
@@ -265,20 +236,6 @@ class LogParser:
         last, total, time = position
         self._gather = Gather(source, label, "Megatron", last, total, time)
         return self._gather
-
-    def _derive_columns(self, columns: dict[str, Column]) -> None:
-        facts = self.facts
-        if self._flops_per_sample is None:
-            self._flops_per_sample = flops_per_sample(facts)
-        time = columns.get("step_time_ms")
-        if not self._flops_per_sample or time is None or not facts.gpus:
-            return
-        batch = columns.get("global_batch_size")
-        sizes = batch[0] if batch is not None else np.full(len(time[0]), float(facts.global_batch_size or 0))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = self._flops_per_sample * sizes / (time[0] / 1000.0) / facts.gpus / TERA
-        missing = ~((time[0] > 0) & (sizes > 0))
-        columns["model_tflops"] = (np.where(missing, np.nan, values), missing)
 
     def _flush_if_many(self) -> None:
         if self._gather is not None and self._gather.rows >= FLUSH_ROWS:
@@ -304,9 +261,8 @@ class LogParser:
             self.rank_times.take(item, last, line.prefix)
         elif isinstance(item, Mark):
             self._take_mark(item, source, line)
-        elif isinstance(item, Fact) and len(self.arguments) < run_facts.MAX_ARGUMENTS:
-            self.arguments[item.name] = item.value
-            self._facts = self._flops_per_sample = None
+        elif isinstance(item, Fact):
+            self._known.take(item.name, item.value)
 
     def _take_record(
         self, record: Record, source: str, state: Source, line: Line, fmt: Format, number: int
@@ -317,9 +273,7 @@ class LogParser:
             self._join_unnumbered()
             return
         if not record.fills:
-            known = self._counts.get(kind)
-            # The name is taken now: a reader learns its dialect from the lines.
-            self._counts[kind] = _Weight(record.priority, known.steps + 1 if known else 1, fmt.name)
+            self._trainers.count(kind, record.priority, fmt.name)
             if not record.ordinal:
                 self._last_iteration = record.step.iteration
                 if record.priority >= TRAINER:
@@ -394,18 +348,12 @@ class LogParser:
             self.events.append(Event(mark.kind, iteration, source))
 
     def _derive(self, step: Step) -> None:
-        """Model TFLOPS from step time and shape, and the right name for the trainer's own figure."""
-        facts = self.facts
-        batch = step.global_batch_size or facts.global_batch_size
-        time = step.step_time_ms
-        if self._flops_per_sample is None:
-            self._flops_per_sample = flops_per_sample(facts)
-        if self._flops_per_sample and batch and time and time > 0 and facts.gpus:
-            step.model_tflops = self._flops_per_sample * batch / (time / 1000.0) / facts.gpus / TERA
-        if step.logged_tflops_kind == "hardware" and facts.shape is not None:
-            grouped = facts.shape.kv_heads != facts.shape.heads
-            if grouped and self.trainer == "megatron-deepspeed":
-                step.logged_tflops_kind = "gqa_wrong"
+        """Model TFLOPS, and the right name for the trainer's own figure."""
+        self._known.derive(step)
+        shape = self.facts.shape
+        grouped = shape is not None and shape.kv_heads != shape.heads
+        if step.logged_tflops_kind == "hardware" and grouped and self.trainer == "megatron-deepspeed":
+            step.logged_tflops_kind = "gqa_wrong"
 
     # -- what was read -----------------------------------------------------------------------------
 
@@ -424,20 +372,17 @@ class LogParser:
     @property
     def facts(self) -> RunFacts:
         """What is known about the run: given beforehand, else as the log prints it."""
-        if self._facts is None:
-            self._facts = run_facts.prefer(self._given, run_facts.read_facts(self.arguments))
-        return self._facts
+        return self._known.facts
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """The trainer's arguments as the log prints them."""
+        return self._known.arguments
 
     @property
     def trainer(self) -> str | None:
         """The trainer whose own step lines were read, else the engine under it."""
-        if not self._counts:
-            return None
-        name = max(self._counts.values()).name
-        engine = "Engine" in self._counts or "Pipeline" in self._counts
-        if name == "megatron-lm" and (engine or self.arguments.get("deepspeed") == "True"):
-            return "megatron-deepspeed"
-        return name
+        return self._trainers.name(self.arguments)
 
     @property
     def memory(self) -> list[RankMemory]:

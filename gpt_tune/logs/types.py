@@ -44,3 +44,12 @@ class RankMemory:
     reserved_gib: float | None
     max_allocated_gib: float | None = None
     max_reserved_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened between steps (see formats.base.Mark), at this line of this file."""
+
+    kind: str
+    iteration: int | None
+    source: str

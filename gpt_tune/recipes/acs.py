@@ -95,14 +95,8 @@ class AcsRecipe:
             log_paths=(script.log_pattern(spec),),
             prediction=_prediction(work),
             summary={
-                "name": script.job_name(spec),
-                "recipe": self.name,
-                "ranks": script.ranks(spec),
-                "nodes": spec.nodes,
-                "gpus": spec.gpus,
-                "headline": headline(work),
+                **script.summary(spec, self.name, headline(work), variables, _warnings(work)),
                 "environment": {**script.described(variables), **_variables(work)},
-                "warnings": _warnings(work),
             },
         )
 

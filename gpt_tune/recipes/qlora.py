@@ -79,16 +79,7 @@ class QloraRecipe:
             files=files,
             log_paths=(script.log_pattern(spec),),
             prediction=_prediction(spec, chosen),
-            summary={
-                "name": script.job_name(spec),
-                "recipe": self.name,
-                "ranks": script.ranks(spec),
-                "nodes": spec.nodes,
-                "gpus": spec.gpus,
-                "headline": headline,
-                "environment": script.described(variables),
-                "warnings": _warnings(spec, chosen),
-            },
+            summary=script.summary(spec, self.name, headline, variables, _warnings(spec, chosen)),
         )
 
 

@@ -77,15 +77,7 @@ class SmokeRecipe:
             files=files,
             log_paths=(script.log_pattern(spec),),
             prediction=prediction,
-            summary={
-                "name": script.job_name(spec),
-                "recipe": self.name,
-                "ranks": script.ranks(spec),
-                "nodes": spec.nodes,
-                "gpus": spec.gpus,
-                "headline": headline,
-                "environment": script.described(variables),
-            },
+            summary=script.summary(spec, self.name, headline, variables, ()),
         )
 
 

@@ -49,9 +49,8 @@ class LocalFiles:
                     stream.flush()
                     os.fsync(stream.fileno())
                 Path(temporary).replace(target)
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            finally:
+                Path(temporary).unlink(missing_ok=True)  # there is none once it has taken the file's place
 
     def touch(self, path: str, mode: int = 0o600) -> None:
         with _in_words("create", path):

@@ -10,7 +10,7 @@ from typing import Any
 from gpt_tune.errors import UserError
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.logs.parse import ParseResult, parse_files
-from gpt_tune.logs.parser import Event
+from gpt_tune.logs.types import Event
 from gpt_tune.workflows.pictures.paint import Panel
 from gpt_tune.workflows.records import (
     log_format_of,

@@ -12,8 +12,8 @@ from gpt_tune.diagnosis.types import Finding
 from gpt_tune.errors import UserError
 from gpt_tune.logs.columns import Floats
 from gpt_tune.logs.facts import RunFacts
-from gpt_tune.logs.parser import Event
 from gpt_tune.logs.table import StepTable
+from gpt_tune.logs.types import Event
 from gpt_tune.workflows.watching.axes import axis_of
 
 MAX_RUNS = 5  # more lines than that cannot be told apart in 16 colours

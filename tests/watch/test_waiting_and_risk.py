@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpt_tune.logs.parser import Event
+from gpt_tune.logs.types import Event
 from gpt_tune.workflows.watching.pace import Prediction
 from gpt_tune.workflows.watching.risk import risk_of
 from gpt_tune.workflows.watching.waiting import waiting_words

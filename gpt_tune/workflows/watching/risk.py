@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpt_tune.logs.parser import Event
+from gpt_tune.logs.types import Event
 from gpt_tune.words import gpu_hours_words, seconds_words
 
 

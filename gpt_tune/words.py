@@ -40,9 +40,3 @@ def percent_words(fraction: float) -> str:
     """A fraction as a percentage: 0.224 -> 22 %, 0.0213 -> 2.1 %."""
     value = 100 * fraction
     return f"{value:.1f} %" if abs(value) < 10 else f"{value:.0f} %"
-
-
-def list_words(items: list[str], limit: int = 12) -> str:
-    """Items with commas; the rest is counted."""
-    shown = ", ".join(items[:limit])
-    return f"{shown} and {len(items) - limit} more" if len(items) > limit else shown

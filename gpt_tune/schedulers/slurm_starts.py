@@ -46,8 +46,3 @@ def parse_test_only(words: str, code: int) -> Start:
     if code == 0:
         return Start(None, refusal="Slurm does not say")
     return Start(None, refusal=refusals.sentence(words))
-
-
-def expected_starts(scheduler: SlurmCli) -> dict[str, str]:
-    """When Slurm's scheduler expects my waiting jobs to start (RFC 3339), by job id; one call."""
-    return {s.job_id: s.expected_start for s in scheduler.my_jobs() if s.expected_start}

@@ -45,10 +45,6 @@ class Draft:
     def recipe(self) -> str:
         return self.profile.recipe
 
-    @property
-    def cluster_name(self) -> str:
-        return "" if self.plan_only else self.profile.cluster
-
 
 @dataclass(frozen=True, slots=True)
 class Option:

@@ -99,10 +99,6 @@ class RowList(Painted, ScrollView, can_focus=True):
             return ""
         return "\t".join(text_of(spans(cell)) for cell in self._rows[self.cursor].cells)
 
-    @property
-    def hidden_columns(self) -> int:
-        return self._fitted.hidden
-
     def show_rows(self, rows: Sequence[Row], *, columns: Sequence[Column] | None = None) -> None:
         """Replace the rows; the cursor stays on its key where that still exists."""
         key, count = self.key, len(self._rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -122,11 +122,3 @@ def files_of(command: Command) -> list[str]:
         if option.literal in ("-r", "--requirement") and value.literal:
             found.append(value.literal)
     return found
-
-
-def of_scripts(scripts: Iterable[Script]) -> Iterator[tuple[Command, Requirement]]:
-    """Every requirement that any `pip install` of these scripts names."""
-    for script in scripts:
-        for command in script.commands:
-            for requirement in of_command(command, script):
-                yield command, requirement

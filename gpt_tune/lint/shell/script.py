@@ -117,22 +117,6 @@ class Script:
         """Commands of one of these names."""
         return (c for c in self.commands if c.name in names)
 
-    def set_names(self) -> frozenset[str]:
-        return frozenset(s.name for s in self.settings)
-
-    @cached_property
-    def read_names(self) -> frozenset[str]:
-        """Variables that the script expands anywhere."""
-        found: set[str] = set()
-        for command in self.commands:
-            for word in words_of(command):
-                found.update(word.names)
-            for redirect in command.redirects:
-                if redirect.heredoc is not None:
-                    found.update(p.text for p in redirect.heredoc.parts if p.kind == "variable")
-        found.update(re.findall(r"\$\(\([^)]*\)\)", self.text))
-        return frozenset(found)
-
 
 def words_of(command: Command) -> Iterator[Word]:
     """Every word of a command: arguments, values, items, targets."""

@@ -72,3 +72,8 @@ def bold(text: str) -> str:
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
         return text
     return f"\x1b[1m{text}\x1b[0m"
+
+
+def can_ask(yes: bool, as_json: bool) -> bool:
+    """Whether a person is at the terminal and has not forbidden questions."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)

@@ -7,11 +7,9 @@ from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import Input
 
-from tui.screens.window import BOX, Window
+from tui.screens.filter_window import FilterWindow
 from tui.widgets.columns import Column
 from tui.widgets.fields import Entry
 from tui.widgets.keybar import KeyBar
@@ -20,56 +18,28 @@ from tui.widgets.rows import Row, RowList
 COLUMNS = (Column("", least=12, most=40), Column("", grow=True))
 
 
-class PickDialog(Window["str | None"]):
+class PickDialog(FilterWindow["str | None"]):
     """Gives the chosen value, or None when left by Esc."""
 
-    DEFAULT_CSS = "PickDialog {" + BOX + " & Vertical { height: 80%; } & RowList { margin: 1 0 0 0; } }"
     KEY_WORDS: ClassVar[dict[str, str]] = {"submit": "Choose"}
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", "Back", key_display="Esc"),
-        Binding("up", "move(-1)", "Move", key_display="↑↓"),
-        Binding("down", "move(1)", "Down", show=False),
-        Binding("pageup", "move(-8)", "Up 8", show=False),
-        Binding("pagedown", "move(8)", "Down 8", show=False),
-    ]
 
     def __init__(self, options: Sequence[tuple[str, str, str]], value: str) -> None:
-        super().__init__()
-        self._options = options
+        super().__init__(options)
         self._value = value
 
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Entry(placeholder="type to filter")
-            yield RowList(COLUMNS, self._rows(""), header=False, empty="nothing matches", classes="-active")
+            yield RowList(COLUMNS, self.rows(""), header=False, empty="nothing matches", classes="-active")
         yield KeyBar()
 
     def on_mount(self) -> None:
         self.query_one(RowList).go_to(self._value)
-        self.query_one(Entry).focus()
 
-    def _rows(self, wanted: str) -> list[Row]:
-        words = wanted.lower().split()
-        return [
-            Row(value, (label or "(none)", [(detail, "muted")]))
-            for value, label, detail in self._options
-            if all(word in f"{value} {label} {detail}".lower() for word in words)
-        ]
-
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        event.stop()
-        self.query_one(RowList).show_rows(self._rows(event.value))
-
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.query_one(RowList).action_choose()
+    def row_of(self, key: str, label: str, detail: str) -> Row:
+        return Row(key, (label or "(none)", [(detail, "muted")]))
 
     @on(RowList.Chosen)
     def _chosen(self, event: RowList.Chosen) -> None:
         event.stop()
         self.dismiss(event.key)
-
-    def action_move(self, by: int) -> None:
-        self.query_one(RowList).action_move(by)

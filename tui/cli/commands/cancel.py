@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from gpt_tune.errors import EXIT_DONE, UserError
 from tui.cli.options import json_option
-from tui.cli.output import emit_json, say
+from tui.cli.output import can_ask, emit_json, say
 from tui.cli.submission import report_outside
 
 
@@ -20,7 +18,7 @@ def command(identity: str, yes: bool, as_json: bool) -> int:
     from gpt_tune import jobs
     from gpt_tune.workflows import chain, outside
 
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
+    asks = can_ask(yes, as_json)
     if job := outside.find(identity):
         if asks:
             _ask(job.status.name, job.job_id)

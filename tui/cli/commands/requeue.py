@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from gpt_tune.errors import UserError
 from tui.cli.options import json_option
+from tui.cli.output import can_ask
 from tui.cli.submission import report_changed, report_outside
 
 
@@ -22,7 +21,7 @@ def command(identity: str, yes: bool, as_json: bool) -> int:
     from gpt_tune.jobs import control
     from gpt_tune.workflows import outside
 
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
+    asks = can_ask(yes, as_json)
     if job := outside.find(identity):
         if asks:
             _ask(job.status.name, job.job_id)

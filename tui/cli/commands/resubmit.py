@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from gpt_tune.errors import EXIT_DONE
 from tui.cli.options import json_option, set_option
-from tui.cli.output import say
+from tui.cli.output import can_ask, say
 
 
 @click.command(help="Submit a run again; --with-fix changes what its log says ended it.")
@@ -39,7 +37,7 @@ def command(
     if dry_run:
         return report_dry_run(ready, as_json)
     launch.check_trainer(ready)  # before anything is asked
-    if sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json):
+    if can_ask(yes, as_json):
         describe(ready)
         if not click.confirm(f"Submit {record.run_id} again?", default=True, err=True):
             say("Not submitted.")

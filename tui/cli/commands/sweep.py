@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from gpt_tune.errors import EXIT_DONE, EXIT_FINDING
 from tui.cli.options import json_option, set_option
-from tui.cli.output import emit_json, say, show_table
+from tui.cli.output import can_ask, emit_json, say, show_table
 
 if TYPE_CHECKING:
     from gpt_tune.profiles.schema import Profile
@@ -68,7 +67,7 @@ def command(
         ready = _ladder(chosen, ladder, steps, at_once, alone=not (vary or top is not None or stop_losers))
     sweeps.check(ready)  # before anything is asked
     _describe(ready)
-    asks = sys.stdin.isatty() and sys.stdout.isatty() and not (yes or as_json)
+    asks = can_ask(yes, as_json)
     if asks and not click.confirm("Submit?", default=True, err=True):
         say("Not submitted.")
         return EXIT_DONE

@@ -216,6 +216,10 @@ class Scheduler(Protocol):
         """One batched call for all jobs. A job the scheduler has forgotten is missing from the answer."""
         ...
 
+    def one(self, job_id: str) -> JobStatus | None:
+        """One job as cheaply as can be: polling.ONE_JOB_REQUESTS. None when the scheduler has forgotten it."""
+        ...
+
     def history(self, job_ids: Sequence[str], since: str) -> dict[str, JobStatus]:
         """Ended jobs from accounting, looked for from `since` (RFC 3339) on; empty where there is none."""
         ...

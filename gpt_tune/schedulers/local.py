@@ -64,6 +64,9 @@ class Local:
     def still_submitting(self, run_dir: str) -> bool:
         return False
 
+    def one(self, job_id: str) -> JobStatus | None:
+        return self.statuses([job_id]).get(job_id)
+
     def history(self, job_ids: Sequence[str], since: str) -> dict[str, JobStatus]:
         return {}
 

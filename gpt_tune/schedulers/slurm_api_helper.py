@@ -144,12 +144,6 @@ def _cancel(pyslurm: Any, request: dict[str, Any]) -> Any:
     return True
 
 
-def _hold(pyslurm: Any, request: dict[str, Any]) -> Any:
-    # An administrator's hold could not be released by the job's owner.
-    pyslurm.Job(int(request["number"])).hold(mode="user")
-    return True
-
-
 def _release(pyslurm: Any, request: dict[str, Any]) -> Any:
     pyslurm.Job(int(request["number"])).release()
     return True
@@ -171,7 +165,6 @@ _DOES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "jobs": _jobs,
     "submit": _submit,
     "cancel": _cancel,
-    "hold": _hold,
     "release": _release,
     "requeue": _requeue,
     "signal": _signal,

@@ -9,8 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gpt_tune.errors import SchedulerError, UserError
-from gpt_tune.schedulers import refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
+from gpt_tune.schedulers import (
+    refusals,
+    sbatch_lines,
+    slurm_jobs,
+    slurm_nodes,
+    slurm_shown,
+    slurm_words,
+)
 from gpt_tune.schedulers.base import (
+    ENDED,
     Cluster,
     Files,
     JobStatus,
@@ -176,6 +184,15 @@ class SlurmCli:
             return {}
         return slurm_jobs.by_id(self._squeue(sorted(wanted)), wanted)
 
+    def one(self, job_id: str) -> JobStatus | None:
+        if self._federated or not _JOB_ID.fullmatch(job_id):
+            return self.statuses([job_id]).get(job_id)
+        self.calls += 1
+        done = self.commands.run(slurm_shown.arguments(job_id), _READ_SECONDS)
+        if done.returncode != 0 and not _FORGOTTEN.search(done.words):
+            raise refusals.failed("scontrol", done.words)
+        return slurm_jobs.by_id(slurm_shown.statuses(done.text), [job_id]).get(job_id)
+
     def my_jobs(self) -> list[JobStatus]:
         return self._squeue(())
 
@@ -241,6 +258,13 @@ class SlurmCli:
         self._change(["scontrol", "requeue", job_id])
 
     def signal(self, job_id: str, name: str, target: SignalTarget = "script") -> None:
+        # scancel waits long for a job between two states, and says nothing of one that has ended.
+        status = self.statuses([job_id]).get(job_id)
+        if status is None or status.state not in ("RUNNING", "SUSPENDED"):
+            raise not_running(job_id, status)
+        self._signal(job_id, name, target)
+
+    def _signal(self, job_id: str, name: str, target: SignalTarget) -> None:
         self._change(["scancel", f"--signal={name}", "--full" if target == "all" else "--batch", job_id])
 
     def _change(self, argv: Sequence[str]) -> None:
@@ -267,6 +291,22 @@ def not_waiting(job_id: str, status: JobStatus | None) -> SchedulerError:
         f"Job {job_id} is {status.state}: only a waiting job can be held.",
         "A running one can be put back (gpt-tune requeue) or ended (gpt-tune cancel).",
     )
+
+
+def not_running(job_id: str, status: JobStatus | None) -> SchedulerError:
+    """The error for a job that cannot be sent a signal."""
+    if status is None:
+        return SchedulerError(f"Slurm does not know job {job_id} any more.", "It has ended.")
+    if status.state in ENDED:
+        return SchedulerError(
+            f"Job {job_id} has ended ({status.state}).", "`gpt-tune resubmit` starts it again."
+        )
+    hint = (
+        "It ends by itself now."
+        if status.state == "COMPLETING"
+        else "`gpt-tune cancel` takes it out of the queue."
+    )
+    return SchedulerError(f"Job {job_id} is {status.state}: only a running job takes signals.", hint)
 
 
 def _sbatch(request: SubmitRequest, files: Files) -> list[str]:

@@ -97,7 +97,7 @@ def _whole(base: str, speaker: JobStatus, found: Sequence[JobStatus]) -> JobStat
 
 def _from_squeue(row: dict[str, str]) -> JobStatus:
     state = slurm_words.job_state(row["State"])
-    nodes = _number(row["NumNodes"])
+    nodes = number(row["NumNodes"])
     start, end = slurm_words.stamp(row["StartTime"]), slurm_words.stamp(row["EndTime"])
     per_node = sum(g.count for g in slurm_words.gpus(row["tres-per-node"]))
     return JobStatus(
@@ -130,7 +130,7 @@ def _from_sacct(row: dict[str, str]) -> JobStatus:
         name=row["JobName"],
         state=state,
         reason=row["State"] if " by " in row["State"] else "",
-        nodes=_number(row["NNodes"]),
+        nodes=number(row["NNodes"]),
         node_list=row["NodeList"],
         gpus=total or None,
         partition=row["Partition"],
@@ -151,6 +151,7 @@ def exit_code_of(state: str, text: str) -> int | None:
     return None if state in ("CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED") and code == 0 else code
 
 
-def _number(text: str) -> int:
+def number(text: str) -> int:
+    """A count of nodes: `4`, `4-8`."""
     digits = text.split("-")[0]
     return int(digits) if digits.isdigit() else 0

@@ -15,7 +15,7 @@ from gpt_tune.logs.parser import LogParser
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.build import to_dict
 from gpt_tune.profiles.schema import Profile
-from gpt_tune.schedulers import hostlist, log_patterns, slurm_words
+from gpt_tune.schedulers import hostlist, log_patterns, slurm_shown, slurm_words
 from gpt_tune.schedulers.base import Files, JobStatus, Scheduler
 from gpt_tune.schedulers.slurm_cli import SlurmCli
 
@@ -67,25 +67,8 @@ def shown(scheduler: Scheduler, job_id: str) -> dict[str, str]:
     if not isinstance(scheduler, SlurmCli):
         return {}
     scheduler.calls += 1
-    done = scheduler.commands.run(["scontrol", "show", "job", job_id], _SECONDS)
-    return parse_job(done.text) if done.returncode == 0 else {}
-
-
-def parse_job(text: str) -> dict[str, str]:
-    """`scontrol show job` by key. Free text (Command, StdOut, Comment) is whole: those stand alone on a line."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        key, equals, rest = line.strip().partition("=")
-        if not equals:
-            continue
-        if key in ("Command", "StdOut", "StdErr", "StdIn", "WorkDir", "Comment", "AdminComment"):
-            found.setdefault(key, rest)
-            continue
-        for word in line.split():
-            name, equals, value = word.partition("=")
-            if equals:
-                found.setdefault(name, value)
-    return found
+    done = scheduler.commands.run(slurm_shown.arguments(job_id, local=False), _SECONDS)
+    return slurm_shown.parse(done.text) if done.returncode == 0 else {}
 
 
 def _record(

@@ -250,18 +250,21 @@ def test_hold_release_requeue_signal(
     scheduler = fake(FAKE_PYSLURM_LOG=str(tmp_path / "did"))
     with pytest.raises(SchedulerError, match="RUNNING: only a waiting job"):
         scheduler.hold("7")
-    scheduler._hold("7")
     scheduler.release("7")
     scheduler.requeue("7")
     scheduler.signal("7", "USR1")
     scheduler.signal("7", "TERM", "all")
     did = [line for line in (tmp_path / "did").read_text().splitlines() if line != "jobs"]
-    assert did == ["hold user", "release", "requeue", "signal SIGUSR1 batch", "signal SIGTERM all"]
+    assert did == ["release", "requeue", "signal SIGUSR1 batch", "signal SIGTERM all"]
     with pytest.raises(SchedulerError, match="Invalid job id"):
         scheduler.requeue("99")
+    with pytest.raises(SchedulerError, match=r"8_3 has ended \(FAILED\)"):
+        scheduler.signal("8_3", "USR1")  # the library would say nothing
     assert commands_called(called) == []
     scheduler.requeue("8_3")  # a task of an array
-    assert commands_called(called)[0].endswith("scontrol")
+    scheduler._hold("7")  # the library would die
+    assert [Path(c).name for c in commands_called(called)] == ["scontrol", "scontrol"]
+    assert scheduler.fallback == ""
 
 
 @pytest.mark.parametrize("what", ["crash", "hang"])

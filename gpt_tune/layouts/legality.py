@@ -18,6 +18,7 @@ from gpt_tune.layouts.rule import Bools, LegalityRule, Setting, Violation
 
 __all__ = [
     "ALL_RULES",
+    "FOLLOW_FROM_GPUS",
     "RULES",
     "WARNINGS",
     "Setting",
@@ -39,7 +40,7 @@ ALL_RULES: tuple[LegalityRule, ...] = (
 RULES = tuple(r for r in ALL_RULES if not r.avoid)
 WARNINGS = tuple(r for r in ALL_RULES if r.avoid)
 # Rules about data-parallel ranks, whose number is wrong when that of the GPUs is.
-_FOLLOW_FROM_GPUS = ("global-batch", "ranks-ep")
+FOLLOW_FROM_GPUS = ("global-batch", "ranks-ep")
 
 
 def broken(
@@ -64,7 +65,7 @@ def problems(layout: Layout, setting: Setting) -> tuple[Violation, ...]:
     """Every rule that stops this layout, in words; without those that only follow from a wrong number of GPUs."""
     found = _violations(layout, setting, RULES)
     if any(v.rule == "gpus" for v in found):
-        return tuple(v for v in found if v.rule not in _FOLLOW_FROM_GPUS)
+        return tuple(v for v in found if v.rule not in FOLLOW_FROM_GPUS)
     return found
 
 

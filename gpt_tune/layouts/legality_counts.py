@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from gpt_tune.layouts.batch import LayoutBatch
@@ -25,13 +27,26 @@ def _gpus_words(x: Layout, s: Setting) -> tuple[str, str]:
     if s.gpus % group == 0:
         return text, f"data_parallel={s.gpus // group}"
     others = x.pipeline_parallel * x.context_parallel
-    if s.gpus % others == 0:
-        tensor = [d for d in divisors(s.gpus // others) if s.model.heads % d == 0]
-        return text, f"tensor_parallel={closest(tensor, x.tensor_parallel)} (and data_parallel to match)"
+    if s.gpus % others == 0 and s.features.tensor_parallel:
+        return text, f"tensor_parallel={closest(_fitting_tensor(s, others), x.tensor_parallel)}"
     stages = [d for d in divisors(s.gpus) if d <= s.model.layers and s.gpus % (d * x.tensor_parallel) == 0]
-    if stages and x.context_parallel == 1:
-        return text, f"pipeline_parallel={closest(stages, x.pipeline_parallel)} (and data_parallel to match)"
-    return text, f"Use a multiple of {group} GPUs."
+    if stages and x.context_parallel == 1 and s.features.pipeline_parallel:
+        return text, f"pipeline_parallel={closest(stages, x.pipeline_parallel)}"
+    return text, f"--gpus {_nearest_gpus(group, s)}"
+
+
+def _fitting_tensor(s: Setting, others: int) -> list[int]:
+    """Legal tensor parallel sizes on a share of the GPUs."""
+    return [d for d in legal_tensor_parallel(s) if s.gpus % (d * others) == 0]
+
+
+def _nearest_gpus(group: int, s: Setting) -> int:
+    """The number of GPUs nearest to what there is that the group divides: a part of a node, or whole nodes."""
+    per_node = s.node.gpus_per_node
+    whole = math.lcm(group, per_node)
+    below = s.gpus // whole * whole
+    counts = [n for n in (*range(group, per_node + 1, group), below, below + whole) if n > 0]
+    return closest(counts, s.gpus)
 
 
 def _global_batch(b: LayoutBatch, s: Setting) -> Mask:
@@ -100,7 +115,8 @@ def legal_tensor_parallel(s: Setting) -> list[int]:
 
 
 def _tensor_fix(x: Layout, s: Setting) -> str:
-    return f"tensor_parallel={two_closest(legal_tensor_parallel(s), x.tensor_parallel) or 1}"
+    fitting = _fitting_tensor(s, x.pipeline_parallel * x.context_parallel) or legal_tensor_parallel(s)
+    return f"tensor_parallel={two_closest(fitting, x.tensor_parallel) or 1}"
 
 
 def _stages(b: LayoutBatch, s: Setting) -> Mask:
@@ -108,9 +124,12 @@ def _stages(b: LayoutBatch, s: Setting) -> Mask:
 
 
 def _stages_words(x: Layout, s: Setting) -> tuple[str, str]:
+    stages = [d for d in divisors(s.gpus) if d <= s.model.layers]
+    beside = x.tensor_parallel * x.context_parallel
+    stages = [d for d in stages if s.gpus % (d * beside) == 0] or stages
     return (
         f"{s.model.layers} layers cannot fill {x.pipeline_parallel} pipeline stages.",
-        f"pipeline_parallel={closest([d for d in divisors(s.gpus) if d <= s.model.layers], x.pipeline_parallel)}",
+        f"pipeline_parallel={closest(stages, x.pipeline_parallel)}",
     )
 
 

@@ -41,7 +41,8 @@ def _precision(b: LayoutBatch, s: Setting) -> Mask:
 
 
 def _precision_words(x: Layout, s: Setting) -> tuple[str, str]:
-    return f"{s.features.words} does not train in {x.precision} here.", "precision=bf16"
+    usual = "fp16" if before_ampere(s.node) else "bf16"
+    return f"{s.features.words} does not train in {x.precision} here.", f"precision={usual}"
 
 
 def _flash_precision(b: LayoutBatch, s: Setting) -> Mask:
@@ -88,7 +89,8 @@ def _fp8_gpu(b: LayoutBatch, s: Setting) -> Mask:
 
 
 def _fp8_gpu_words(x: Layout, s: Setting) -> tuple[str, str]:
-    return f"{s.node.gpu.name} has no fp8 units.", "precision=bf16"
+    usual = "fp16" if before_ampere(s.node) else "bf16"
+    return f"{s.node.gpu.name} has no fp8 units.", f"precision={usual}"
 
 
 def _fp8_gqa(b: LayoutBatch, s: Setting) -> Mask:

@@ -31,8 +31,10 @@ def _degree_unsupported_words(x: Layout, s: Setting) -> tuple[str, str]:
         ("expert_parallel", x.expert_parallel, f.expert_parallel),
         ("context_parallel", x.context_parallel, bool(f.context_methods)),
     )
-    name, value = next((n, v) for n, v, offered in kinds if v > 1 and not offered)
-    return f"{f.words} has no {name.replace('_', ' ')}, but it is {value}.", f"{name}=1"
+    lacking = [(n, v) for n, v, offered in kinds if v > 1 and not offered]
+    said = " and ".join(f"no {name.replace('_', ' ')} ({value})" for name, value in lacking)
+    first, *others = (f"{name}=1" for name, _ in lacking)
+    return f"{f.words} has {said}.", f"{first} with {', '.join(others)}" if others else first
 
 
 def _zero(b: LayoutBatch, s: Setting) -> Mask:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 from gpt_tune.layouts import legality
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout
-from gpt_tune.layouts.rule import LegalityRule
+from gpt_tune.layouts.rule import Violation
 from gpt_tune.planner import mend
 from gpt_tune.planner.build import default_layout
+from gpt_tune.planner.cure import checked_fixes
 from gpt_tune.planner.evaluate import LARGEST_OOM_PROBABILITY, Evaluator
 from gpt_tune.planner.judge import RULES, Judged, judge
 from gpt_tune.planner.types import Rejected
@@ -58,7 +60,7 @@ def nearest(evaluator: Evaluator, judged: Judged, best: Layout | None) -> tuple[
     out_of_memory = judged.legal[lost]
     illegal = np.flatnonzero(judged.breaks == 1)
     if len(out_of_memory) + len(illegal) == 0:
-        illegal = np.flatnonzero(judged.breaks > 0)
+        illegal = np.flatnonzero(judged.breaks == judged.breaks.min())
     rows = np.concatenate([out_of_memory, illegal])
     overshoot = np.zeros(len(rows))
     overshoot[: len(lost)] = judged.device_gib[lost]
@@ -105,18 +107,32 @@ def _in_words(
     lost = [row for row in rows if judged.breaks[row] == 0]
     fixes = dict(zip(lost, mend.memory_fixes(evaluator, judged.batch.take(np.array(lost, dtype=np.intp)))))
     enough = _enough_gpus(evaluator) if nothing_fits and lost else "more GPUs"
+    illegal = {row: judged.batch.row(row) for row in rows if row not in fixes}
+    broken = _faults(evaluator, judged, illegal)
+    cured = dict(zip(broken, checked_fixes(evaluator.request, [*illegal.values()], [*broken.values()])))
     found = []
     for row in rows:
-        layout = judged.batch.row(row)
-        if row in fixes:
-            i = int(np.searchsorted(judged.legal, row))
-            text = _memory_text(evaluator, judged.device_gib[i], judged.oom[i])
-            found.append(Rejected(layout, OOM_RULE, text, fixes[row] or enough))
+        if row in broken:
+            fault: Violation = broken[row]
+            found.append(Rejected(illegal[row], fault.rule, fault.text, cured[row]))
             continue
-        rule: LegalityRule = RULES[int(judged.first[row])]
-        text, fix = rule.words(layout, evaluator.setting)
-        found.append(Rejected(layout, rule.id, text, fix))
+        i = int(np.searchsorted(judged.legal, row))
+        text = _memory_text(evaluator, judged.device_gib[i], judged.oom[i])
+        found.append(Rejected(judged.batch.row(row), OOM_RULE, text, fixes[row] or enough))
     return tuple(found)
+
+
+def _faults(evaluator: Evaluator, judged: Judged, illegal: Mapping[int, Layout]) -> dict[int, Violation]:
+    """The rule each layout breaks, in words; of several, the one that stands in the way of most."""
+    rows = np.array([*illegal], dtype=np.intp)
+    if len(rows) == 0:
+        return {}
+    which = judged.first[rows]
+    if np.any(judged.breaks[rows] > 1):
+        batch = judged.batch.take(rows)
+        masks = np.stack([rule.mask(batch, evaluator.setting) for rule in RULES])
+        which = np.argmax(masks * masks.sum(axis=1, keepdims=True), axis=0)
+    return {row: RULES[int(i)].violation(x, evaluator.setting) for (row, x), i in zip(illegal.items(), which)}
 
 
 def _memory_text(evaluator: Evaluator, device_gib: float, probability: float) -> str:
@@ -148,4 +164,5 @@ def _impossible(evaluator: Evaluator) -> tuple[Rejected, ...]:
     """The fixed keys leave no layout at all: what is wrong with the one they come nearest to."""
     layout = default_layout(evaluator.request)
     found = legality.problems(layout, evaluator.setting)
-    return tuple(Rejected(layout, v.rule, v.text, v.fix) for v in found)
+    fixes = checked_fixes(evaluator.request, [layout] * len(found), found)
+    return tuple(Rejected(layout, v.rule, v.text, fix) for v, fix in zip(found, fixes))

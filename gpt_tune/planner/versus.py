@@ -134,13 +134,12 @@ def _memory(plan: Plan, rival: Plan) -> str:
 
 def _why_behind(request: PlanRequest, behind: Plan, ahead: Plan) -> str:
     """Why the ranking puts a plan behind one that is no faster: its risks, else that it is less simple."""
-    risk = (behind.memory.oom_probability or 0.0) - (ahead.memory.oom_probability or 0.0)
-    if risk > _CHANCE:
-        return f"may run out of memory ({percent_words(behind.memory.oom_probability or 0.0)})"
-    safe = _risks(request, ahead)
-    for words in _risks(request, behind):
-        if words not in safe:
-            return words
+    held = _held_against(request, behind, ahead)
+    if held:
+        # The heaviest first, and a second where the first alone does not make up for the time.
+        needed = _per_sequence(ahead) / _per_sequence(behind)
+        enough = held[0][0] * (1.0 + rank.TIE) >= needed
+        return " and ".join(words for _, words in held[: 1 if enough else 2])
     more = behind.memory.device_gib - ahead.memory.device_gib
     ways = _splits(behind), _splits(ahead)
     if ways[0] > ways[1]:
@@ -148,6 +147,18 @@ def _why_behind(request: PlanRequest, behind: Plan, ahead: Plan) -> str:
     if more > _GIB:
         return f"needs {more:.0f} GiB more"
     return _needless(behind, ahead)
+
+
+def _held_against(request: PlanRequest, behind: Plan, ahead: Plan) -> list[tuple[float, str]]:
+    """What the ranking holds against the one and not the other, as factors of time with words, heaviest first."""
+    chances = [p.memory.oom_probability or 0.0 for p in (behind, ahead)]
+    held = [
+        (b / a, words) for b, a, words in zip(_risks(request, behind), _risks(request, ahead), rank.CAUTIONS)
+    ]
+    if chances[0] - chances[1] > _CHANCE:
+        words = f"may run out of memory ({percent_words(chances[0])})"
+        held.append(((1.0 - chances[1]) / max(1.0 - chances[0], 1e-9), words))
+    return sorted(((factor, words) for factor, words in held if factor > 1.0), key=lambda each: -each[0])
 
 
 def _needless(behind: Plan, ahead: Plan) -> str:
@@ -169,10 +180,10 @@ def _splits(plan: Plan) -> int:
     )
 
 
-def _risks(request: PlanRequest, plan: Plan) -> list[str]:
-    """What the ranking holds against a plan, in words."""
+def _risks(request: PlanRequest, plan: Plan) -> list[float]:
+    """What the ranking holds against a plan, in the order of its cautions."""
     limit = plan.memory.limit_gib
     share = plan.memory.device_gib / limit if limit else 0.0
     batch = LayoutBatch.of([plan.layout])
     held = rank.cautions(batch, plan.trainer, np.array([share]), request.node.nvlink_domain_gpus)
-    return [words for words, factor in zip(rank.CAUTIONS, held) if float(factor[0]) > 1.0]
+    return [float(factor[0]) for factor in held]

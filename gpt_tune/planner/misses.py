@@ -60,7 +60,8 @@ def nearest(evaluator: Evaluator, judged: Judged, best: Layout | None) -> tuple[
     out_of_memory = judged.legal[lost]
     illegal = np.flatnonzero(judged.breaks == 1)
     if len(out_of_memory) + len(illegal) == 0:
-        illegal = np.flatnonzero(judged.breaks == judged.breaks.min())
+        fewest = judged.breaks[judged.breaks > 0].min(initial=len(RULES))
+        illegal = np.flatnonzero(judged.breaks == fewest)
     rows = np.concatenate([out_of_memory, illegal])
     overshoot = np.zeros(len(rows))
     overshoot[: len(lost)] = judged.device_gib[lost]

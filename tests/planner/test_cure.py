@@ -192,3 +192,10 @@ def test_what_stands_in_the_way_of_every_layout_is_what_is_said() -> None:
     found = search(request("yi-6b", 64, "dgx-a100", precision="fp8", fix=["pipeline_parallel=8"]))
     assert not found.plans
     assert {miss.rule for miss in found.rejected} <= {"fp8-gpu", "fp8-gqa"}
+
+
+def test_what_fits_is_no_near_miss() -> None:
+    for model in ("layers=13,hidden=1040,heads=13", "gpt-125m"):
+        found = search(request(model, 1, "a100", global_batch_size=1))
+        assert found.plans
+        assert not [miss for miss in found.rejected if "chance of 0%" in miss.text]

@@ -39,8 +39,9 @@ UNTESTED_ERROR = 0.10
 SCOPE = "finetune"  # in front of a calibration's memory constants that are for these jobs alone
 # Bytes a logit: 16-bit, fp32 and log-softmax in forward; log-softmax and two fp32 gradients in backward.
 LOGIT_FORWARD, LOGIT_BACKWARD = 10.0, 12.0
-# transformers' default for per_device_eval_batch_size.
+# transformers' default for per_device_eval_batch_size, and how the estimate says that it leaves larger ones out.
 EVAL_BATCH = 8
+EVALUATION = "evaluation in larger batches than training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,31 @@ class FineTune:
     double_quantisation: bool = True
     flash_attention: bool = True
     gradient_accumulation_steps: int = 2
+    eval_batch_size: int = EVAL_BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What memory and time of a fine-tuning job rest on besides its layout; the defaults are what is assumed of a
+    job that nothing more is known of.
+
+    optimizer, deepspeed_optimizer: under DDP, and under ZeRO where the program takes another one; None leaves the
+    method's usual one (8-bit paged Adam for adapters, AdamW for all weights). eval_batch_size: None evaluates in
+    batches of the micro batch.
+    """
+
+    lora_rank: int = 16
+    lora_dropout: float = 0.05
+    lora_targets: tuple[str, ...] = ALL_TARGETS
+    double_quantisation: bool = True
+    optimizer: Optimizer | None = None
+    deepspeed_optimizer: Optimizer | None = None
+    eval_batch_size: int | None = EVAL_BATCH
+
+    def optimizer_of(self, method: Method, strategy: Strategy) -> Optimizer:
+        """The optimizer that a job really runs."""
+        asked = self.optimizer if strategy == "ddp" else self.deepspeed_optimizer or self.optimizer
+        return asked or ("adamw" if method == "full" else "paged_adamw_8bit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +175,12 @@ def _context(job: FineTune, calibration: Calibration | None) -> float:
 
 
 def _not_modelled(job: FineTune, x: _Activations) -> tuple[str, ...]:
-    evaluation = LOGIT_FORWARD * x.logits * EVAL_BATCH / job.micro_batch_size / GIB
+    size = job.eval_batch_size
+    evaluation = LOGIT_FORWARD * x.logits * size / job.micro_batch_size / GIB
+    default = "the Hugging Face default of " if size == EVAL_BATCH else ""
+    larger = f"{EVALUATION}: {default}{size} needs {evaluation:.0f} GiB for logits alone"
     return (
-        f"evaluation in larger batches than training: the Hugging Face default of {EVAL_BATCH} needs "
-        f"{evaluation:.0f} GiB for logits alone",
+        *((larger,) if size > job.micro_batch_size else ()),
         "loading: a checkpoint may stand in memory beside the model",
         "gathering weights when a checkpoint is saved",
         "batches of unequal length, which leave holes in reserved memory",

@@ -16,7 +16,7 @@ from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.legality import Setting
 from gpt_tune.layouts.trainers import is_finetune
-from gpt_tune.memory import MemoryEstimate
+from gpt_tune.memory import MemoryEstimate, finetune_layouts
 from gpt_tune.planner import finetune_time
 from gpt_tune.planner.types import PlanRequest
 from gpt_tune.timing import StepEstimate
@@ -45,7 +45,10 @@ class Evaluator:
     def oom_probability(self, batch: LayoutBatch) -> tuple[Floats, Floats]:
         """Probability of running out of memory (0 where the GPU's memory is unknown), and device GiB."""
         r = self.request
-        found = memory.estimate_batch(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
+        if is_finetune(r.trainer):
+            found = finetune_layouts.figures_of(self._finetune_memory(batch))
+        else:
+            found = memory.estimate_batch(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
         unknown = found.oom_probability is None
         return (np.zeros(len(batch)) if unknown else np.asarray(found.oom_probability)), found.device_gib
 
@@ -58,7 +61,7 @@ class Evaluator:
         """Step time of each layout."""
         r = self.request
         if is_finetune(r.trainer):
-            steps = finetune_time.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length)
+            steps = self._finetune_steps(batch)
             return np.array([step.seconds for step in steps], dtype=np.float64)
         return timing.estimate_batch(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
 
@@ -72,6 +75,8 @@ class Evaluator:
         """Memory of each layout, stage by stage."""
         r = self.request
         batch = LayoutBatch.of(layouts)
+        if is_finetune(r.trainer):
+            return self._finetune_memory(batch)
         return memory.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
 
     def steps(self, layouts: Sequence[Layout]) -> list[StepEstimate]:
@@ -79,10 +84,20 @@ class Evaluator:
         r = self.request
         batch = LayoutBatch.of(layouts)
         if is_finetune(r.trainer):
-            return finetune_time.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length)
+            return self._finetune_steps(batch)
         steps = timing.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, self.calibration)
         # The hardware catalogue states no fp32 peak, so there is nothing to be a share of.
         return [
             replace(step, mfu=None, hfu=None) if x.precision == "fp32" else step
             for x, step in zip(layouts, steps)
         ]
+
+    def _finetune_memory(self, batch: LayoutBatch) -> list[MemoryEstimate]:
+        r = self.request
+        return finetune_layouts.estimate_layouts(
+            r.model, r.node, r.trainer, batch, r.seq_length, self.calibration, r.tuning
+        )
+
+    def _finetune_steps(self, batch: LayoutBatch) -> list[StepEstimate]:
+        r = self.request
+        return finetune_time.estimate_many(r.model, r.node, r.trainer, batch, r.seq_length, r.tuning)

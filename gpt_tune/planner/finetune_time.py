@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gpt_tune.hardware.parts import Node
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
-from gpt_tune.memory.finetune import FineTune, adapter_parameters, quantised_bytes_per_weight
-from gpt_tune.memory.finetune_layouts import job_of
+from gpt_tune.memory.finetune import FineTune, Tuning, adapter_parameters, quantised_bytes_per_weight
+from gpt_tune.memory.finetune_layouts import ANY, job_of
 from gpt_tune.models import flops, parameters
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.timing import StepEstimate
@@ -44,16 +44,21 @@ class _Micro:
 
 
 def estimate_many(
-    model: ModelShape, node: Node, trainer: Trainer, batch: LayoutBatch, seq_length: int
+    model: ModelShape,
+    node: Node,
+    trainer: Trainer,
+    batch: LayoutBatch,
+    seq_length: int,
+    tuning: Tuning = ANY,
 ) -> list[StepEstimate]:
     """The step time of each layout, split into what it is spent on."""
-    return [_estimate(model, node, trainer, batch.row(i), seq_length) for i in range(len(batch))]
+    return [_estimate(model, node, trainer, batch.row(i), seq_length, tuning) for i in range(len(batch))]
 
 
 def _estimate(
-    model: ModelShape, node: Node, trainer: Trainer, layout: Layout, seq_length: int
+    model: ModelShape, node: Node, trainer: Trainer, layout: Layout, seq_length: int, tuning: Tuning
 ) -> StepEstimate:
-    job = job_of(layout, trainer, seq_length)
+    job = job_of(layout, trainer, seq_length, tuning)
     micro = _micro(model, node, job)
     steps = layout.gradient_accumulation_steps
     compute, other = steps * micro.gpu, steps * (micro.total - micro.gpu)

@@ -16,6 +16,7 @@ from gpt_tune.layouts.batch import PRECISIONS
 from gpt_tune.layouts.layout import Trainer
 from gpt_tune.layouts.legality_precision import before_ampere
 from gpt_tune.layouts.trainers import features, is_finetune, parse_trainer
+from gpt_tune.memory.finetune import Tuning
 from gpt_tune.models.catalogue import get
 from gpt_tune.models.check import whole_number
 from gpt_tune.models.shape import ModelShape
@@ -63,10 +64,12 @@ def build_request(
     objective: str = "step",
     target_seconds: Any = None,
     within: Any = 0.05,
+    tuning: Tuning | None = None,
 ) -> PlanRequest:
     """A checked request. gpu: a GPU or node type of the hardware catalogue; node: one found otherwise.
 
-    global_batch_size: a number, or text such as 256..1024 or 256,512 to compare several.
+    global_batch_size: a number, or text such as 256..1024 or 256,512 to compare several. tuning: of a fine-tuning
+    trainer.
 
     Raises UserError for anything unknown, impossible or contradictory, with the nearest legal value.
     """
@@ -98,6 +101,7 @@ def build_request(
         target_seconds=target,
         within=share,
         global_batch_sizes=sizes if len(sizes) > 1 else (),
+        tuning=tuning or Tuning(),
     )
     return normalised(request)
 

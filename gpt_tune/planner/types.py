@@ -9,6 +9,7 @@ from typing import Any
 from gpt_tune.hardware.parts import Node
 from gpt_tune.jsonable import as_json
 from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.memory.finetune import Tuning
 from gpt_tune.memory.types import MemoryEstimate
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.timing.types import StepEstimate
@@ -21,6 +22,7 @@ class PlanRequest:
     objective: step (fastest), gpus (fewest GPUs that fit and take at most target_seconds a step; `gpus` is then
     the most there are) or headroom (most memory left among layouts at most the share `within` slower than the
     fastest). global_batch_sizes: several to compare by tokens/s, global_batch_size being the first of them.
+    tuning: adapters and optimizer of a fine-tuning trainer; others do not look at it.
     """
 
     model: ModelShape
@@ -37,6 +39,7 @@ class PlanRequest:
     target_seconds: float | None = None
     within: float = 0.05
     global_batch_sizes: tuple[int, ...] = ()
+    tuning: Tuning = field(default_factory=Tuning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,8 +126,10 @@ class Finetune:
     lora_targets: tuple[str, ...] = (
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
     )  # fmt: skip
-    micro_batch_size: int = 1
-    gradient_accumulation_steps: int = 4
+    micro_batch_size: int | None = None  # None: the planner's choice, and without a plan 1
+    gradient_accumulation_steps: int | None = (
+        None  # None: what the step's batch leaves; that is 4 of 1 on each GPU
+    )
     epochs: float = 3.0
     steps: int | None = None  # instead of epochs
     learning_rate: float = 2e-4
@@ -136,7 +138,7 @@ class Finetune:
     weight_decay: float = 0.0
     gradient_clipping: float = 0.3
     optimizer: Literal["adamw", "adamw_8bit", "paged_adamw_8bit"] = "paged_adamw_8bit"
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: bool | None = None  # None: the planner's choice, and without a plan on
     group_by_length: bool = True
     log_interval: int = 10
     checkpoint_interval: int = 100

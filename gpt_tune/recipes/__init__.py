@@ -45,8 +45,13 @@ def render(spec: JobSpec) -> Rendered:
 
 
 def planned(name: str) -> bool:
-    """Whether jobs of this recipe need a plan."""
+    """Whether jobs of this recipe are planned."""
     return get(name).planned
+
+
+def plan_optional(name: str) -> bool:
+    """Whether jobs of a planned recipe run without a plan too, where nothing tells the GPU or the model."""
+    return bool(getattr(get(name), "plan_optional", False))
 
 
 def trainer(name: str) -> str:

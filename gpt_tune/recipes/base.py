@@ -81,7 +81,8 @@ class Rendered:
 class Recipe(Protocol):
     """One kind of job. `name` is what a profile's `recipe` says.
 
-    planned: whether it needs a Plan, searched under the trainer of the same name.
+    planned: whether it takes a Plan. A recipe with `plan_optional = True` also runs without one; one with a
+    `trainer` is searched under that name and not its own.
     """
 
     name: str

@@ -7,10 +7,12 @@ from typing import Any
 from gpt_tune import rendering
 from gpt_tune.errors import UserError
 from gpt_tune.profiles.schema import Profile
-from gpt_tune.recipes import preflight, qlora_choices, script
+from gpt_tune.recipes import preflight, qlora_choices, qlora_layout, script
 from gpt_tune.recipes.base import JobSpec, Prediction, Rendered, RenderedFile
 from gpt_tune.recipes.network import Variable
 from gpt_tune.recipes.qlora_choices import Chosen
+from gpt_tune.recipes.qlora_layout import seq_length
+from gpt_tune.words import seconds_words
 
 _TRAINER = (
     "finetune.py", "settings.py", "examples.py", "checkpoints.py", "machine.py", "modelling.py", "reporting.py",
@@ -29,6 +31,9 @@ _VARIABLES = (
 # Elements; the ZeRO configurations of the AWS QLoRA test case.
 _BUCKET = 200_000_000
 _PERSISTENT = 1_000_000
+_ROUGH = (
+    "step times are rough, a factor of 1.6 either way, for examples of full length; shorter ones take less"
+)
 # Adapters of rank 64 on a 70B model take 2 GB with their optimizer's state; several are kept.
 _CHECKPOINT_MIB = 4096
 
@@ -38,7 +43,9 @@ class QloraRecipe:
 
     name = "qlora"
     title = "QLoRA: fine-tune published weights in 4 bits, on one GPU or many"
-    planned = False
+    planned = True
+    # Where nothing tells the GPU or the weights' shape, it runs by the profile's numbers.
+    plan_optional = True
 
     def problems(self, profile: Profile) -> list[str]:
         """Sentences about choices that cannot be trained with."""
@@ -72,6 +79,7 @@ class QloraRecipe:
             RenderedFile("finetune.json", rendering.json_bytes(trainer_settings(spec, chosen))),
             RenderedFile("ds_zero2.json", rendering.json_bytes(deepspeed(2))),
             RenderedFile("ds_zero3.json", rendering.json_bytes(deepspeed(3))),
+            *([RenderedFile("plan.json", rendering.json_bytes(spec.plan.to_json()))] if spec.plan else []),
             RenderedFile("README.md", _readme(spec, chosen, headline, settings)),
         )
         return Rendered(
@@ -87,19 +95,21 @@ def trainer_settings(spec: JobSpec, chosen: Chosen) -> dict[str, Any]:
     """What the trainer reads: every hyperparameter, and the names of the data's fields."""
     tune = spec.profile.finetune
     same = (
-        "base_weights", "double_quantisation", "lora_rank", "lora_alpha", "lora_dropout", "micro_batch_size",
-        "gradient_accumulation_steps", "epochs", "learning_rate", "lr_decay_style", "warmup_share", "weight_decay",
-        "gradient_clipping", "optimizer", "gradient_checkpointing", "group_by_length", "log_interval",
-        "checkpoint_interval", "checkpoints_kept", "eval_interval", "patience", "seed", "data_config", "data_split",
-        "prompt_field", "input_field", "reasoning_field", "answer_field", "messages_field", "system_prompt",
-        "validation_share",
+        "base_weights", "double_quantisation", "lora_rank", "lora_alpha", "lora_dropout", "epochs", "learning_rate",
+        "lr_decay_style", "warmup_share", "weight_decay", "gradient_clipping", "optimizer", "group_by_length",
+        "log_interval", "checkpoint_interval", "checkpoints_kept", "eval_interval", "patience", "seed", "data_config",
+        "data_split", "prompt_field", "input_field", "reasoning_field", "answer_field", "messages_field",
+        "system_prompt", "validation_share",
     )  # fmt: skip
     return {
         "weights": tune.weights,
         "data": tune.data,
         "output": _output(spec),
         "strategy": chosen.strategy,
-        "max_length": qlora_choices.seq_length(spec.profile),
+        "micro_batch_size": chosen.micro_batch_size,
+        "gradient_accumulation_steps": chosen.gradient_accumulation_steps,
+        "gradient_checkpointing": chosen.gradient_checkpointing,
+        "max_length": seq_length(spec.profile),
         "steps": tune.steps or 0,
         "max_samples": tune.max_samples or 0,
         "lora_targets": list(tune.lora_targets),
@@ -160,9 +170,9 @@ def _settings(spec: JobSpec, chosen: Chosen) -> list[tuple[str, Any, str]]:
     return [
         ("STRATEGY", chosen.strategy, "ddp (a whole copy a GPU), zero2 or zero3 (split over the GPUs)"),
         ("BASE_WEIGHTS", tune.base_weights, "nf4, fp4 or 16bit"),
-        ("MAX_LENGTH", qlora_choices.seq_length(spec.profile), "tokens an example is cut at"),
-        ("MICRO_BATCH_SIZE", tune.micro_batch_size, "examples a GPU computes at once"),
-        ("ACCUMULATION_STEPS", tune.gradient_accumulation_steps, "micro batches of an optimizer step"),
+        ("MAX_LENGTH", seq_length(spec.profile), "tokens an example is cut at"),
+        ("MICRO_BATCH_SIZE", chosen.micro_batch_size, "examples a GPU computes at once"),
+        ("ACCUMULATION_STEPS", chosen.gradient_accumulation_steps, "micro batches of an optimizer step"),
         ("EPOCHS", repr(float(tune.epochs)), "passes over the data"),
         ("MAX_STEPS", tune.steps or 0, "optimizer steps instead; 0 goes by EPOCHS"),
         ("LEARNING_RATE", repr(float(tune.learning_rate)), "the highest learning rate"),
@@ -190,19 +200,29 @@ def _headline(spec: JobSpec, chosen: Chosen) -> str:
     kind = "LoRA" if tune.base_weights == "16bit" else "QLoRA"
     return (
         f"{kind}: {rendering.slug(tune.weights, 'weights')} on {where} of {script.plural(spec.nodes, 'node')}, "
-        f"{tune.base_weights} base weights, rank {tune.lora_rank}, {chosen.strategy}."
+        f"{tune.base_weights} base weights, rank {tune.lora_rank}, {chosen.strategy}, micro batch "
+        f"{chosen.micro_batch_size} x {chosen.gradient_accumulation_steps}."
     )
 
 
 def _prediction(spec: JobSpec, chosen: Chosen) -> Prediction:
     node = qlora_choices.node_of(spec)
-    memory = chosen.memory
+    memory, step = chosen.memory, spec.plan.step if spec.plan else None
+    ranks = script.ranks(spec)
+    batch = chosen.micro_batch_size * chosen.gradient_accumulation_steps * ranks
+    untimed = (
+        "gpt-tune's memory model of fine-tuning; no time is predicted, because its GPU or model is not known"
+    )
+    # No speed: examples are shorter than the length they are cut at, and frozen weights have no gradients.
     return Prediction(
+        step_seconds=step.seconds if step else None,
+        step_low=step.low if step else None,
+        step_high=step.high if step else None,
         memory_gib=memory.device_gib if memory else None,
         memory_limit_gib=memory.limit_gib if memory else None,
-        total_steps=spec.profile.finetune.steps,
+        total_steps=qlora_layout.steps_of(spec.profile, batch),
         peak_tflops=node.gpu.bf16_tflops if node else None,
-        source="gpt-tune's memory model of fine-tuning; no time is predicted, because examples differ in length",
+        source=f"gpt-tune's planner: {_ROUGH}" if step else untimed,
     )
 
 
@@ -237,6 +257,10 @@ def _readme(spec: JobSpec, chosen: Chosen, headline: str, settings: list[tuple[s
         limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib else ""
         between = f"{memory.low_gib:.0f} to {memory.high_gib:.0f} at 90 %"
         facts.append(("expected memory per GPU", f"{memory.device_gib:.0f}{limit} GiB ({between})"))
+    if spec.plan:
+        step = spec.plan.step
+        ends = f"{seconds_words(step.low)} to {seconds_words(step.high)}"
+        facts.append(("expected step", f"{seconds_words(step.seconds)} ({ends}): {_ROUGH}"))
     return rendering.render(
         "qlora/README.md.j2",
         name=spec.profile.name or "QLoRA run",
@@ -245,12 +269,13 @@ def _readme(spec: JobSpec, chosen: Chosen, headline: str, settings: list[tuple[s
         facts=facts,
         overrides=[*settings, ("RESUME", "auto", "auto, none, weights or a checkpoint's folder")],
         rechecked="The script checks the numbers before it launches anything.",
-        length=qlora_choices.seq_length(spec.profile),
+        length=seq_length(spec.profile),
         files=[
             ("job.sbatch", "the job"),
             ("rank.sh", "what each rank starts in"),
             ("trainer/", "the training program"),
             ("finetune.json", "its settings; job.sbatch's numbers win over them"),
+            *([("plan.json", "the plan")] if spec.plan else []),
             ("ds_zero2.json, ds_zero3.json", "DeepSpeed's configuration for STRATEGY=zero2 and zero3"),
             ("checkpoints/", "checkpoints, and final/ with the finished adapter"),
         ],

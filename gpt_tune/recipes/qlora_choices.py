@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpt_tune.errors import UserError
 from gpt_tune.hardware.catalogue import node_for
 from gpt_tune.hardware.parts import Node
-from gpt_tune.memory.finetune import FineTune, Strategy, estimate_finetune
+from gpt_tune.layouts.layout import Layout, Recompute
+from gpt_tune.memory.finetune import Strategy, estimate_finetune
+from gpt_tune.memory.finetune_layouts import job_of
 from gpt_tune.memory.types import MemoryEstimate
 from gpt_tune.models import catalogue
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.profiles.schema import Finetune, Profile
+from gpt_tune.recipes import qlora_layout, qlora_model, script
 from gpt_tune.recipes.base import JobSpec
+from gpt_tune.recipes.qlora_layout import seq_length
 
-# Tokens of an example where the profile says nothing: the AWS QLoRA test case.
-DEFAULT_LENGTH = 1536
 STRATEGIES: tuple[Strategy, ...] = ("ddp", "zero2", "zero3")
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A strategy, why, and the memory it takes; None where the GPU's size is not known."""
+    """What a job trains with, why this strategy, and the memory it takes; None where the GPU's size is not known."""
 
     strategy: Strategy
     why: str
     memory: MemoryEstimate | None
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    gradient_checkpointing: bool
 
 
 def problems(profile: Profile) -> list[str]:
@@ -81,7 +86,7 @@ def _number_problems(tune: Finetune) -> list[str]:
 
 def _expert_problems(profile: Profile) -> list[str]:
     try:
-        model = catalogue.get(profile.model.id)
+        model = catalogue.get(qlora_model.settled(profile).model.id)
     except UserError as error:
         return [str(error)]
     if model.moe:
@@ -89,11 +94,6 @@ def _expert_problems(profile: Profile) -> list[str]:
             f"{model.id} has experts, whose weights bitsandbytes does not quantise: set finetune.base_weights to 16bit."
         ]
     return []
-
-
-def seq_length(profile: Profile) -> int:
-    """Tokens an example is cut at."""
-    return profile.model.seq_length or DEFAULT_LENGTH
 
 
 def node_of(spec: JobSpec) -> Node | None:
@@ -109,42 +109,62 @@ def node_of(spec: JobSpec) -> Node | None:
 
 
 def choose(spec: JobSpec) -> Chosen:
-    """The strategy asked for, or the first that fits: a whole copy a GPU (fastest), then ZeRO-2, then ZeRO-3."""
-    tune, node = spec.profile.finetune, node_of(spec)
+    """As planned. Without a plan the strategy asked for, or the first that fits: a whole copy a GPU (fastest), then
+    ZeRO-2, then ZeRO-3."""
+    tune = spec.profile.finetune
+    if spec.plan is not None:
+        layout = spec.plan.layout
+        why = "the planner's choice" if tune.strategy == "auto" else "the profile asks for it"
+        return _chosen(qlora_layout.strategy_of(layout.zero_stage), why, spec.plan.memory, layout)
+    node = node_of(spec)
     if tune.strategy != "auto":
-        return Chosen(tune.strategy, "the profile asks for it", memory(spec, node, tune.strategy))
+        return _unplanned(spec, node, tune.strategy, "the profile asks for it")
     if spec.gpus <= 1:
-        return Chosen("ddp", "one process has nothing to split", memory(spec, node, "ddp"))
+        return _unplanned(spec, node, "ddp", "one process has nothing to split")
     for strategy in STRATEGIES:
-        found = memory(spec, node, strategy)
-        if found is None:
-            return Chosen("ddp", "the GPU's memory is not known, and it is the fastest", None)
-        if found.oom_probability is not None and found.oom_probability < 0.5:
+        found = _unplanned(spec, node, strategy, "")
+        if found.memory is None:
+            return replace(found, why="the GPU's memory is not known, and it is the fastest")
+        if found.memory.oom_probability is not None and found.memory.oom_probability < 0.5:
             why = "a whole copy fits each GPU" if strategy == "ddp" else "the first that fits each GPU"
-            return Chosen(strategy, why, found)
-    return Chosen("zero3", "it needs the least memory", memory(spec, node, "zero3"))
+            return replace(found, why=why)
+    return _unplanned(spec, node, "zero3", "it needs the least memory")
 
 
-def memory(spec: JobSpec, node: Node | None, strategy: Strategy) -> MemoryEstimate | None:
+def _chosen(strategy: Strategy, why: str, memory: MemoryEstimate | None, layout: Layout) -> Chosen:
+    return Chosen(
+        strategy,
+        why,
+        memory,
+        layout.micro_batch_size,
+        layout.gradient_accumulation_steps,
+        layout.recompute.granularity != "none",
+    )
+
+
+def _unplanned(spec: JobSpec, node: Node | None, strategy: Strategy, why: str) -> Chosen:
+    """The profile's numbers under a strategy, with the defaults of what it leaves open."""
+    checkpointing = spec.profile.finetune.gradient_checkpointing
+    micro, steps = qlora_layout.counts_of(spec.profile, script.ranks(spec))
+    layout = Layout(
+        data_parallel=max(1, spec.gpus),
+        zero_stage=qlora_layout.ZERO_STAGES[strategy],
+        micro_batch_size=micro,
+        gradient_accumulation_steps=steps,
+        recompute=Recompute("none" if checkpointing is False else "full"),
+    )
+    return _chosen(strategy, why, _memory(spec, node, layout), layout)
+
+
+def _memory(spec: JobSpec, node: Node | None, layout: Layout) -> MemoryEstimate | None:
     """Memory of one GPU; None where the GPU, or a layer that the adapters go on, is not known."""
-    tune, model = spec.profile.finetune, spec.model
     if node is None or spec.gpus < 1:
         return None
-    job = FineTune(
-        method="lora" if tune.base_weights == "16bit" else "qlora",
-        strategy=strategy,
-        gpus=spec.gpus,
-        micro_batch_size=tune.micro_batch_size,
-        seq_length=seq_length(spec.profile),
-        gradient_checkpointing=tune.gradient_checkpointing,
-        optimizer=tune.optimizer,
-        lora_rank=tune.lora_rank,
-        lora_dropout=tune.lora_dropout,
-        lora_targets=tuple(tune.lora_targets),
-        double_quantisation=tune.double_quantisation,
-    )
+    profile = spec.profile
+    tuning = qlora_layout.tuning_of(profile.finetune)
+    job = job_of(layout, qlora_layout.trainer_of(profile), seq_length(profile), tuning)
     try:
-        return estimate_finetune(model, node, job)
+        return estimate_finetune(spec.model, node, job)
     except UserError:
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpt_tune.memory.finetune import EVALUATION
 from gpt_tune.rules.practice import Practice, Situation
 
 _RUNS = "gpt-tune's own runs on one H200 (tests/data/memory/finetune_h200.json)"
@@ -34,6 +35,11 @@ def _strategy_words(s: Situation) -> str:
 
 def _host_bound(s: Situation) -> bool:
     return _tunes(s) and s.step.other > 0.3 * s.step.seconds
+
+
+def _evaluates_more(s: Situation) -> bool:
+    """Whether evaluation takes larger batches than training: the estimate then says that it leaves them out."""
+    return _tunes(s) and any(name.startswith(EVALUATION) for name in s.memory.not_modelled)
 
 
 def _evaluation_words(s: Situation) -> str:
@@ -75,7 +81,7 @@ PRACTICES: tuple[Practice, ...] = (
     Practice(
         "finetune-evaluation",
         "note",
-        lambda s: _tunes(s) and s.layout.micro_batch_size < _EVAL_BATCH,
+        _evaluates_more,
         _evaluation_words,
         "transformers TrainingArguments per_device_eval_batch_size; " + _RUNS,
         fix="per_device_eval_batch_size no larger than the micro batch",

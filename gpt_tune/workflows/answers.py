@@ -18,6 +18,8 @@ from gpt_tune.workflows.fields import SPECS, spec_of
 from gpt_tune.workflows.first_job import with_job_that_can_run
 from gpt_tune.workflows.machine import machine_of
 from gpt_tune.workflows.options import options_of
+from gpt_tune.workflows.request import tunes
+from gpt_tune.workflows.tuning import BATCH_KEYS, refuse_contradiction, without_rival_layout
 
 
 def planning_alone(draft: Draft) -> Draft:
@@ -67,7 +69,7 @@ def _put(draft: Draft, key: str, text: str) -> Draft:
         _check_site(key, site)
         return with_job_that_can_run(replace(draft, site=site, origins=origins))
     profile = settings.with_value(draft.profile, key, text, "this run")
-    profile = _without_rival(profile, key)
+    profile = without_rival_layout(_without_rival(profile, key), key)
     if key == "resources.gpu" and profile.resources.gpu:
         profile = _for_other_nodes(draft, profile)
     changed = replace(draft, profile=profile, origins=origins)
@@ -119,7 +121,9 @@ def _check_site(key: str, site: Site) -> None:
 def _check_meaning(draft: Draft, key: str) -> None:
     """What a value's type cannot say: names that must exist, sizes that must fit."""
     profile, cluster = draft.profile, draft.cluster
-    if key == "model.id":
+    if tunes(profile) and key in BATCH_KEYS:
+        refuse_contradiction(draft)
+    elif key == "model.id":
         models.get(profile.model.id)
     elif key == "recipe":
         _check_recipe(draft)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_tune import clusters, planner
@@ -17,12 +17,13 @@ from gpt_tune.ledger import RunRecord
 from gpt_tune.planner.types import Plan
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.build import value_at
-from gpt_tune.profiles.schema import Profile
+from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.recipes import qlora_layout
 from gpt_tune.schedulers import slurm_words
 from gpt_tune.workflows import chain
 from gpt_tune.workflows.flat_layout import flat_layout
 from gpt_tune.workflows.records import profile_of
-from gpt_tune.workflows.request import needs_plan, plan_request
+from gpt_tune.workflows.request import always_planned, plan_request, tunes
 
 LESS = 0.92  # of the memory predicted for the layout that did not fit: its prediction was too low by an unknown part
 LOOKED_AT = 60  # plans
@@ -65,10 +66,13 @@ def going_on(record: RunRecord) -> str:
 def changes_of(record: RunRecord, settings: Mapping[str, str]) -> tuple[Change, ...]:
     """The settings beside what the old run had; those that change nothing are left out."""
     profile = profile_of(record)
-    layout = {k: _words(v) for k, v in flat_layout((record.plan or {}).get("layout") or {}).items()}
+    flat = flat_layout((record.plan or {}).get("layout") or {})
+    layout = {f"layout.fixed.{key}": _words(value) for key, value in flat.items()}
+    if tunes(profile):
+        layout |= {key: _words(value) for key, value in qlora_layout.values_of(flat).items()}
     found = []
     for key, after in settings.items():
-        before = layout.get(key.removeprefix("layout.fixed.")) if key.startswith("layout.fixed.") else None
+        before = layout.get(key)
         if before is None:
             before = _value(profile, key)
         if before != after:
@@ -98,7 +102,7 @@ def _words(value: Any) -> str:
 def _less_memory(record: RunRecord) -> dict[str, str]:
     """The planner's best layout that needs clearly less than the one that did not fit."""
     profile = profile_of(record)
-    if not needs_plan(profile.recipe):
+    if not always_planned(profile.recipe) and not (tunes(profile) and record.plan):
         return _smaller_batch(profile)
     old = (record.plan or {}).get("memory") or {}
     needed = old.get("device_gib")
@@ -107,7 +111,7 @@ def _less_memory(record: RunRecord) -> dict[str, str]:
             f"{record.run_id} was not planned: what its layout needs is not known.",
             "Plan it anew (`gpt-tune plan`) and choose a layout that needs less.",
         )
-    request = plan_request(_open_layout(profile), sites.load(record.cluster), top=LOOKED_AT)
+    request = plan_request(_open_layout(profile, record.gpus), sites.load(record.cluster), top=LOOKED_AT)
     plan = next((p for p in planner.search(request).plans if _fits(p, float(needed))), None)
     if plan is None:
         raise UserError(
@@ -116,6 +120,8 @@ def _less_memory(record: RunRecord) -> dict[str, str]:
         )
     kept = flat_layout((record.plan or {}).get("layout") or {})
     fresh = flat_layout(plan.layout.to_json())
+    if tunes(profile):
+        return {key: _words(value) for key, value in qlora_layout.values_of(fresh).items()}
     return {f"layout.fixed.{k}": _words(v) for k, v in fresh.items() if k in kept or v != _default_of(k)}
 
 
@@ -132,23 +138,23 @@ def _fits(plan: Plan, needed: float) -> bool:
     )
 
 
-def _open_layout(profile: Profile) -> Profile:
-    """The choices without a layout: the one that did not fit must not be kept."""
-    from dataclasses import replace
-
-    from gpt_tune.profiles.schema import LayoutChoice
-
+def _open_layout(profile: Profile, gpus: int) -> Profile:
+    """The choices without a layout: the one that did not fit must not be kept, and a step keeps its batch."""
+    if tunes(profile):
+        batch = qlora_layout.batch_of(profile, gpus)
+        training = replace(profile.training, global_batch_size=batch)
+        profile = replace(qlora_layout.opened(profile), training=training)
     return replace(profile, layout=LayoutChoice())
 
 
 def _smaller_batch(profile: Profile) -> dict[str, str]:
     """Fine-tuning: half the micro batch, twice the accumulation."""
-    size = profile.finetune.micro_batch_size
+    size = profile.finetune.micro_batch_size or qlora_layout.DEFAULT_MICRO_BATCH
     if profile.recipe not in ("qlora", "llama2-finetune") or size < 2:
         raise UserError(
             "The smallest micro batch did not fit either.", "Use a shorter sequence or GPUs with more memory."
         )
-    steps = profile.finetune.gradient_accumulation_steps
+    steps = profile.finetune.gradient_accumulation_steps or qlora_layout.DEFAULT_ACCUMULATION
     return {
         "finetune.micro_batch_size": str(size // 2),
         "finetune.gradient_accumulation_steps": str(steps * 2),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from gpt_tune.errors import UserError
@@ -11,9 +12,10 @@ from gpt_tune.models.shape import ModelShape
 from gpt_tune.planner import default_global_batch
 from gpt_tune.profiles.build import value_at
 from gpt_tune.profiles.schema import Profile, Site
+from gpt_tune.recipes import qlora_layout, qlora_model
 from gpt_tune.workflows.draft import PLAN_ONLY, Draft
 from gpt_tune.workflows.machine import Machine, machine_of
-from gpt_tune.workflows.request import DEFAULT_ITERATIONS
+from gpt_tune.workflows.request import DEFAULT_ITERATIONS, needs_plan, tunes
 from gpt_tune.workflows.trainer_here import trainer_path
 
 Default = tuple[Any, str]  # the value and the words for its source
@@ -39,14 +41,15 @@ def machine(draft: Draft) -> Machine | None:
 def model(draft: Draft) -> ModelShape | None:
     """The model of a draft, or None while its name is wrong."""
     try:
-        return models.get(draft.profile.model.id)
+        return models.get(qlora_model.settled(draft.profile).model.id)
     except UserError:
         return None
 
 
 def seq_length(draft: Draft) -> int | None:
     shape = model(draft)
-    return draft.profile.model.seq_length or (shape.seq_length if shape else None)
+    own = qlora_layout.DEFAULT_LENGTH if tunes(draft.profile) else shape.seq_length if shape else None
+    return draft.profile.model.seq_length or own
 
 
 def _cluster(draft: Draft) -> Default:
@@ -78,6 +81,8 @@ def _gpus_per_node(draft: Draft) -> Default:
 
 
 def _seq_length(draft: Draft) -> Default:
+    if tunes(draft.profile):
+        return qlora_layout.DEFAULT_LENGTH, "usual for examples"
     shape = model(draft)
     return (shape.seq_length if shape else None), "the model"
 
@@ -86,7 +91,34 @@ def _global_batch(draft: Draft) -> Default:
     found, length = machine(draft), seq_length(draft)
     if found is None or length is None:
         return None, ""
+    if tunes(draft.profile):
+        return _examples(draft.profile, found.gpus)
     return default_global_batch(found.gpus, length), "about 0.5 M tokens a step"
+
+
+def _examples(profile: Profile, ranks: int) -> Default:
+    """Micro batch x accumulation on each rank, where the batch is not asked for itself."""
+    per_rank = profile.finetune.micro_batch_size, profile.finetune.gradient_accumulation_steps
+    source = "4 for each GPU" if per_rank == (None, None) else "micro batch x accumulation x GPUs"
+    return qlora_layout.batch_of(
+        replace(profile, training=replace(profile.training, global_batch_size=None)), ranks
+    ), source
+
+
+def _model(draft: Draft) -> Default:
+    """Fine-tuning trains the model that the weights are of."""
+    known = qlora_model.known(draft.profile) if tunes(draft.profile) else None
+    return (known.id, known.why) if known is not None and known.why else (Profile().model.id, "default")
+
+
+def _planned(otherwise: Any) -> Callable[[Draft], Default]:
+    """What the planner chooses where it has a say; the trainer's usual value where not."""
+
+    def found(draft: Draft) -> Default:
+        where = (draft.profile, draft.site, None if draft.plan_only else draft.cluster)
+        return (None, "the planner chooses") if needs_plan(*where) else (otherwise, "default")
+
+    return found
 
 
 def _iterations(draft: Draft) -> Default:
@@ -110,4 +142,8 @@ _BY_KEY: dict[str, Callable[[Draft], Default]] = {
     "training.global_batch_size": _global_batch,
     "training.iterations": _iterations,
     "trainer.path": _trainer_path,
+    "model.id": _model,
+    "finetune.micro_batch_size": _planned(qlora_layout.DEFAULT_MICRO_BATCH),
+    "finetune.gradient_accumulation_steps": _planned(qlora_layout.DEFAULT_ACCUMULATION),
+    "finetune.gradient_checkpointing": _planned(True),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpt_tune.workflows.draft import Draft
-from gpt_tune.workflows.request import needs_plan
+from gpt_tune.workflows.request import always_planned
 
 Condition = Callable[[Draft], bool]
 
@@ -34,7 +34,8 @@ def _on_cluster(draft: Draft) -> bool:
 
 
 def _plans(draft: Draft) -> bool:
-    return needs_plan(draft.recipe)
+    """Pretraining with a layout: these trainers are checkouts, and their versions matter."""
+    return always_planned(draft.recipe)
 
 
 def _smoke(draft: Draft) -> bool:
@@ -193,14 +194,19 @@ TRAINING = (
          advanced=True),
     Spec("finetune.messages_field", "Messages' field", "A conversation: a list of roles and contents.", when=_tunes,
          advanced=True),
-    Spec("finetune.strategy", "Strategy", "What DeepSpeed splits over the GPUs; auto takes the first that fits.",
-         "choice", when=_tunes),
+    Spec("finetune.strategy", "Strategy", "What DeepSpeed splits over the GPUs; auto leaves it to the planner.",
+         "choice", when=_tunes, advanced=True),
     Spec("finetune.base_weights", "Base weights", "4 bits (nf4, fp4), or 16bit.", "choice", when=_tunes),
     Spec("finetune.lora_rank", "LoRA rank", "Rank of the adapters.", "int", when=_tunes),
     Spec("finetune.lora_alpha", "LoRA alpha", "Their scale; usually twice the rank.", "int", when=_tunes),
-    Spec("finetune.micro_batch_size", "Micro batch", "Examples a GPU takes at once.", "int", "examples", when=_tunes),
-    Spec("finetune.gradient_accumulation_steps", "Accumulation", "Micro batches of one optimizer step.", "int", "steps",
-         when=_tunes),
+    Spec("finetune.micro_batch_size", "Micro batch", "Examples a GPU takes at once; empty leaves it to the planner.",
+         "int", "examples", when=_tunes, advanced=True),
+    Spec("finetune.gradient_accumulation_steps", "Accumulation",
+         "Micro batches of one optimizer step; empty takes what the global batch leaves.", "int", "steps",
+         when=_tunes, advanced=True),
+    Spec("finetune.gradient_checkpointing", "Checkpointing",
+         "Recompute activations: less memory, more time; empty leaves it to the planner.", "choice", when=_tunes,
+         advanced=True),
     Spec("finetune.epochs", "Epochs", "Passes over the data.", "float", when=_tunes),
     Spec("finetune.steps", "Steps", "Optimizer steps instead of epochs.", "int", "steps", when=_tunes, advanced=True),
     Spec("finetune.learning_rate", "Learning rate", "The highest learning rate.", "float", when=_tunes),
@@ -223,7 +229,7 @@ TRAINING = (
          when=_tokenizer_files, advanced=True),
     Spec("model.seq_length", "Sequence length", "Tokens in one sequence.", "int", "tokens", when=_saves),
     Spec("training.global_batch_size", "Global batch", "Sequences in one step, over all GPUs.", "int", "sequences",
-         when=_trains),
+         when=_saves),
     Spec("training.iterations", "Iterations", "Steps to train; excludes tokens.", "int", "steps", when=_trains),
     Spec("training.tokens", "Tokens", "Tokens to train, for example 300B; excludes iterations.", "float", "tokens",
          when=_trains),

@@ -22,10 +22,11 @@ class Forecast:
 
 def question(draft: Draft) -> PlanRequest | None:
     """What a forecast of this draft would ask; None where the planner has no say, or something is missing."""
-    if not needs_plan(draft.recipe):
+    where = (draft.profile, draft.site, None if draft.plan_only else draft.cluster)
+    if not needs_plan(*where):
         return None
     try:
-        return plan_request(draft.profile, draft.site, None if draft.plan_only else draft.cluster, top=1)
+        return plan_request(*where, top=1)
     except UserError:
         return None
 

@@ -7,13 +7,18 @@ from dataclasses import replace
 from gpt_tune.errors import UserError
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.models import parameters
+from gpt_tune.models.shape import ModelShape
 from gpt_tune.planner.types import Plan, PlanRequest
+from gpt_tune.recipes import qlora_model
 from gpt_tune.words import count_words, percent_words, seconds_words
 from gpt_tune.workflows import defaults
 from gpt_tune.workflows.draft import Draft, Summary
 from gpt_tune.workflows.forecast import Forecast
-from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
+from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request, tunes
 from gpt_tune.workflows.sure import short_words
+
+# Of fine-tuning plans, which have no calibration (gpt_tune.planner.finetune_time).
+TUNING_SURE = "rough: a factor of 1.6 either way, for examples of full length"
 
 
 def summary(draft: Draft, forecast: Forecast | None = None) -> Summary:
@@ -36,16 +41,16 @@ def summary(draft: Draft, forecast: Forecast | None = None) -> Summary:
         parts.append(("runs", f"ljperf {draft.profile.acs.benchmark}"))
     elif draft.recipe != "custom":
         parts += _training_parts(draft)
-    if needs_plan(draft.recipe):
+    if needs_plan(draft.profile, draft.site, None if draft.plan_only else draft.cluster):
         parts += _plan_parts(draft, forecast)
     return Summary(tuple(parts))
 
 
 def gpu_hours(draft: Draft) -> float | None:
     """GPU-hours of the whole run by the chosen plan, or None without one."""
-    if draft.plan is None:
+    steps = None if draft.plan is None else iterations_of(draft.profile, _request(draft))
+    if draft.plan is None or steps is None:
         return None
-    steps = iterations_of(draft.profile, _request(draft))
     return steps * draft.plan.step.seconds * draft.plan.layout.gpus / 3600
 
 
@@ -67,6 +72,8 @@ def _training_parts(draft: Draft) -> list[tuple[str, str]]:
     model = defaults.model(draft)
     if model is None:
         return [("model", f"{draft.profile.model.id} (unknown)")]
+    if tunes(draft.profile):
+        return _tuning_parts(draft, model)
     length = draft.profile.model.seq_length or model.seq_length
     batch = (
         draft.profile.training.global_batch_size
@@ -75,9 +82,32 @@ def _training_parts(draft: Draft) -> list[tuple[str, str]]:
     parts = [("model", f"{model.id}, {count_words(parameters.total(model))} parameters")]
     if batch:
         parts.append(("batch", f"{count_words(batch * length)} tokens ({batch} x {length})"))
-        steps = iterations_of(draft.profile, _request(draft))
+        steps = iterations_of(draft.profile, _request(draft)) or 0
         parts.append(("length", f"{steps:,} steps, {count_words(steps * batch * length)} tokens"))
     return parts
+
+
+def _tuning_parts(draft: Draft, model: ModelShape) -> list[tuple[str, str]]:
+    """What is trained on what, and where the weights' shape is known from."""
+    tune, known = draft.profile.finetune, qlora_model.known(draft.profile)
+    if known is None:
+        return [("model", "its shape is not known, so nothing is planned: name it on the model step")]
+    why = f" ({known.why})" if known.why else ""
+    size = f"{model.id}, {count_words(parameters.total(model))} parameters{why}"
+    kind = "LoRA" if tune.base_weights == "16bit" else f"QLoRA ({tune.base_weights})"
+    parts = [("model", size), ("trains", f"{kind} adapters of rank {tune.lora_rank}")]
+    batch, length = defaults.default_of(draft, "training.global_batch_size")[0], defaults.seq_length(draft)
+    batch = draft.profile.training.global_batch_size or batch
+    if batch and length:
+        parts.append(("batch", f"{batch} examples of at most {length:,} tokens"))
+    steps = iterations_of(draft.profile, _request(draft))
+    words = (
+        f"{tune.epochs:g} epochs; how many steps, only the data tells"
+        if steps is None
+        else f"{steps:,} steps"
+    )
+    at_most = "at most " if steps is not None and tune.steps is None else ""
+    return [*parts, ("length", at_most + words)]
 
 
 def _plan_parts(draft: Draft, forecast: Forecast | None) -> list[tuple[str, str]]:
@@ -90,7 +120,8 @@ def _plan_parts(draft: Draft, forecast: Forecast | None) -> list[tuple[str, str]
         return [("layout", "looking for the best one…")]
     if forecast.plan is None:
         return [("layout", f"none fits: {forecast.trouble}" if forecast.trouble else "none fits")]
-    best = ("layout", f"best so far: {layout_letters(forecast.plan.layout)}")
+    letters = tuning_letters if tunes(draft.profile) else layout_letters
+    best = ("layout", f"best so far: {letters(forecast.plan.layout)}")
     costs = _cost_parts(draft, forecast.plan, request)
     return [*costs[:-1], best, *costs[-1:]]
 
@@ -99,15 +130,18 @@ def _cost_parts(draft: Draft, plan: Plan, request: PlanRequest | None) -> list[t
     """What a layout implies: step, memory, time, cost, pace, and how sure that is; what matters most first."""
     step, memory = plan.step, plan.memory
     steps = iterations_of(draft.profile, request)
-    seconds = steps * step.seconds
+    seconds = (steps or 1000) * step.seconds
     hours = seconds * plan.layout.gpus / 3600
+    each = "" if steps is not None else " for each 1,000 steps"
     limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib else ""
     ends = f"{seconds_words(step.low)} to {seconds_words(step.high)}"
     parts = [
         ("step", f"{seconds_words(step.seconds)}, {ends} in 9 of 10 cases"),
         ("memory", f"{memory.device_gib:.0f}{limit} GiB per GPU" + _risk(memory.oom_probability)),
-        ("takes", f"{seconds_words(seconds)}, {hours:,.1f} GPU-hours"),
+        ("takes", f"{seconds_words(seconds)}, {hours:,.1f} GPU-hours{each}"),
     ]
+    if tunes(draft.profile):
+        return [*parts, ("sure", TUNING_SURE)]
     if request is not None and step.seconds > 0:
         day = request.global_batch_size * request.seq_length * 86_400 / step.seconds
         parts.append(("sure", short_words(request)))
@@ -122,6 +156,13 @@ def layout_letters(layout: Layout) -> str:
         f"TP {layout.tensor_parallel} PP {layout.pipeline_parallel} DP {layout.data_parallel} "
         f"ZeRO-{layout.zero_stage}"
     )
+
+
+def tuning_letters(layout: Layout) -> str:
+    """What a plan decides of a fine-tuning job: ZeRO-2, micro batch 2 x 4, checkpointing."""
+    name = "DDP" if layout.zero_stage == 0 else f"ZeRO-{layout.zero_stage}"
+    kept = "no checkpointing" if layout.recompute.granularity == "none" else "checkpointing"
+    return f"{name}, micro batch {layout.micro_batch_size} x {layout.gradient_accumulation_steps}, {kept}"
 
 
 def _risk(probability: float | None) -> str:

@@ -14,10 +14,12 @@ from gpt_tune.layouts.choices import parse_fix
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.build import value_at
 from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.recipes import qlora_layout
 from gpt_tune.rendering import single_line
 from gpt_tune.resources import data_dir, existing_file
 from gpt_tune.workflows import sweep as sweeps
 from gpt_tune.workflows.flat_layout import flat_layout
+from gpt_tune.workflows.request import tunes
 from gpt_tune.workflows.sweeping import grid
 from gpt_tune.workflows.sweeping.grid import Task
 
@@ -161,6 +163,8 @@ def _on_one_layout(profile: Profile, ladder: Ladder, steps: int, first: Task) ->
     """The rungs on the layout that the planner gives the first: another one on each would be compared as well."""
     plan = next(iter(sweeps.prepare_tasks(profile, [first]).launches.values())).plan
     layout = flat_layout(plan.to_json()["layout"]) if plan is not None else {}
+    if tunes(profile):
+        return tasks(qlora_layout.with_layout(profile, layout), ladder, steps)
     pinned = replace(profile, layout=LayoutChoice(fixed={**layout, **profile.layout.fixed}))
     return tasks(pinned, ladder, steps)
 

@@ -12,13 +12,14 @@ from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Profile, Site
+from gpt_tune.recipes import qlora_model
 from gpt_tune.recipes.base import JobSpec, Rendered
 from gpt_tune.schedulers.base import Cluster, Scheduler
 from gpt_tune.workflows import edits
 from gpt_tune.workflows.chosen import profile_of, without_model
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
-from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
+from gpt_tune.workflows.request import always_planned, iterations_of, needs_plan, plan_optional, plan_request
 from gpt_tune.workflows.trainer_here import trainer_path, trainer_variable
 
 PLANNING_ONLY = "This run is for planning only: it names no cluster to submit to."
@@ -68,13 +69,14 @@ def prepare(
     """
     scheduler = scheduler or clusters.connect(profile.cluster or None)
     found = cluster or scheduler.discover()
+    profile = qlora_model.settled(profile)
     full_site, warnings = _site(profile, found, site)
-    if not needs_plan(profile.recipe) or has_gpus(found, None):
+    if not always_planned(profile.recipe) or has_gpus(found, None):
         check_local_size(found, profile.resources.gpus)
     machine = machine_of(profile, full_site, found)
     _refuse_what_cannot_run(profile, found, machine)
     request = _question(profile, full_site, found)
-    chosen = plan or _best_plan(request)
+    chosen = plan or _best_plan(request, plan_optional(profile.recipe))
     settled = _settled(profile, found, machine, full_site)
     spec = jobs.prepare(settled, full_site, found, chosen, scheduler=scheduler, run_dir=run_dir)
     rendered = recipes.render(spec)
@@ -169,7 +171,7 @@ def _site(profile: Profile, cluster: Cluster, given: Site | None) -> tuple[Site,
 def _refuse_what_cannot_run(profile: Profile, cluster: Cluster, machine: Machine) -> None:
     for sentence in recipes.get(profile.recipe).problems(profile):
         raise UserError(sentence, "")
-    if needs_plan(profile.recipe) and not has_gpus(cluster, machine.partition):
+    if always_planned(profile.recipe) and not has_gpus(cluster, machine.partition):
         where = f"partition {machine.partition.name} of {cluster.name}" if machine.partition else cluster.name
         raise UserError(
             f"{profile.recipe} needs GPUs, and {where} has none.",
@@ -178,15 +180,18 @@ def _refuse_what_cannot_run(profile: Profile, cluster: Cluster, machine: Machine
 
 
 def _question(profile: Profile, site: Site, cluster: Cluster) -> PlanRequest | None:
-    return plan_request(profile, site, cluster, top=1) if needs_plan(profile.recipe) else None
+    if not needs_plan(profile, site, cluster):
+        return None
+    return plan_request(profile, site, cluster, top=1)
 
 
-def _best_plan(request: PlanRequest | None) -> Plan | None:
+def _best_plan(request: PlanRequest | None, optional: bool) -> Plan | None:
+    """The planner's first. optional: where nothing fits, the profile's own numbers count, with a warning."""
     if request is None:
         return None
     result = planner.search(request)
-    if result.plans:
-        return result.plans[0]
+    if result.plans or optional:
+        return result.plans[0] if result.plans else None
     near = result.rejected[0] if result.rejected else None
     raise UserError(
         f"No layout of {request.model.id} fits {request.gpus} {request.node.gpu.id}"
@@ -223,7 +228,8 @@ def _gpu_hours(spec: JobSpec, seconds: float | None) -> float | None:
 
 def _expected_seconds(spec: JobSpec, rendered: Rendered, request: PlanRequest | None) -> float | None:
     if spec.plan is not None and request is not None:
-        return iterations_of(spec.profile, request) * spec.plan.step.seconds
+        steps = iterations_of(spec.profile, request)
+        return None if steps is None else steps * spec.plan.step.seconds
     expected = rendered.prediction
     if spec.profile.recipe == "smoke" and spec.profile.smoke.steps is None:
         return float(spec.profile.smoke.seconds)  # it trains by the clock

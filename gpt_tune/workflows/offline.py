@@ -17,7 +17,7 @@ from gpt_tune.workflows.chosen import profile_of
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.launch import Launch, prepare, refuse_secrets, with_edits
 from gpt_tune.workflows.machine import Machine, machine_of
-from gpt_tune.workflows.request import needs_plan
+from gpt_tune.workflows.request import always_planned
 
 # The name of a cluster nobody named.
 STAND_IN = "cluster"
@@ -109,7 +109,7 @@ def _may_be_elsewhere(profile: Profile, error: UserError) -> bool:
     if profile.cluster:
         return profile.cluster not in here
     return (
-        needs_plan(profile.recipe)
+        always_planned(profile.recipe)
         and here == [clusters.LOCAL]
         and not clusters.discover(clusters.LOCAL).partitions[0].gpus_total
     )

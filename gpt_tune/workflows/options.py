@@ -139,6 +139,12 @@ def _acs_releases(draft: Draft) -> tuple[Option, ...]:
     return tuple(Option(n, n, f"CUDA {' or '.join(r['cuda'])}") for n, r in known)
 
 
+_CHECKPOINTING = (
+    Option("", "automatic", "the planner's choice; on without a plan"),
+    Option("true", "on", "less memory, about a third more time"),
+    Option("false", "off", "every activation is kept"),
+)
+
 _BY_KEY: dict[str, Callable[[Draft], tuple[Option, ...]]] = {
     "cluster": _clusters,
     "recipe": _recipes,
@@ -150,4 +156,5 @@ _BY_KEY: dict[str, Callable[[Draft], tuple[Option, ...]]] = {
     "site.network_profile": lambda draft: _NETWORKS,
     "model.id": lambda draft: _model_options(),
     "acs.release": _acs_releases,
+    "finetune.gradient_checkpointing": lambda draft: _CHECKPOINTING,
 }

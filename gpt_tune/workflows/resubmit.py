@@ -9,16 +9,20 @@ from gpt_tune.errors import UserError
 from gpt_tune.ledger import RunRecord
 from gpt_tune.profiles import settings
 from gpt_tune.profiles.schema import LayoutChoice, Profile
+from gpt_tune.recipes import qlora_layout
 from gpt_tune.workflows.cures import Change, changes_of, going_on, settings_of
 from gpt_tune.workflows.exclude import Exclusion, offers
 from gpt_tune.workflows.findings import diagnosis_of
 from gpt_tune.workflows.flat_layout import flat_layout
 from gpt_tune.workflows.records import profile_of
+from gpt_tune.workflows.request import tunes
 
 __all__ = ["Cure", "Resubmission", "again", "cure", "fix_of", "flat_layout"]
 
 _LAYOUT_RESTS_ON = (
-    "layout.", "model.", "resources.", "recipe", "training.precision", "training.global_batch_size", "trainer.deepspeed"
+    "layout.", "model.", "resources.", "recipe", "training.precision", "training.global_batch_size",
+    "trainer.deepspeed", *qlora_layout.KEYS.values(), "finetune.weights", "finetune.base_weights",
+    "finetune.double_quantisation", "finetune.lora_", "finetune.optimizer",
 )  # fmt: skip
 
 
@@ -45,8 +49,10 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
     changes = [*(f"{key}={value}" for key, value in fix.items()), *more]
     # A change of what the layout rests on may contradict the old layout: the planner finds a new one.
     kept = {} if any(c.startswith(_LAYOUT_RESTS_ON) for c in changes) else flat_layout(layout)
-    fixed = {**kept, **profile.layout.fixed}
-    profile = replace(profile, layout=LayoutChoice(fixed=fixed))
+    if tunes(profile):
+        profile = qlora_layout.with_layout(profile, kept)
+    else:
+        profile = replace(profile, layout=LayoutChoice(fixed={**kept, **profile.layout.fixed}))
     return Resubmission(settings.with_settings(profile, changes), tuple(changes), exclusions)
 
 
@@ -69,7 +75,7 @@ def cure(record: RunRecord) -> Cure:
     """The cure of a run's root cause. UserError when nothing is wrong, or nothing is known that helps."""
     settings, exclusions, root = _cure_of(record)
     planned = bool(record.plan) and any(key.startswith(_LAYOUT_RESTS_ON) for key in settings)
-    fixed = any(key.startswith("layout.fixed.") for key in settings)
+    fixed = any(key.startswith("layout.fixed.") or key in qlora_layout.KEYS.values() for key in settings)
     return Cure(root, changes_of(record, settings), exclusions, planned and not fixed)
 
 

@@ -117,7 +117,7 @@ def _place(profile: Profile) -> _Place:
 def _best_layouts(
     profile: Profile, site: Site, cluster: Cluster, top: int, steps: int
 ) -> tuple[list[Task], dict[int, Plan]]:
-    if not needs_plan(profile.recipe):
+    if not needs_plan(profile, site, cluster):
         raise UserError(
             f"The recipe {profile.recipe} has no layouts to choose from.",
             "Use --vary KEY=a,b,c instead of --top.",

@@ -35,7 +35,7 @@ def test_qlora_asks_its_own_and_none_of_pretrainings() -> None:
                 "finetune.learning_rate", "finetune.messages_field", "model.seq_length"):  # fmt: skip
         assert key in found, key
     theirs = {k for k in found if k.startswith("training.")}
-    assert theirs == {"training.checkpoint_dir"}
+    assert theirs == {"training.checkpoint_dir", "training.global_batch_size"}
     assert found["finetune.weights"].required
     assert found["finetune.data"].required
     assert "finetune.export" not in found

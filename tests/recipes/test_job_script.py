@@ -263,8 +263,9 @@ def test_unknown_recipes_name_the_nearest(run_dir: Path) -> None:
         "megatron-deepspeed", "megatron-lm", "llama2-finetune", "qlora", "acs", "smoke", "custom",
     ]  # fmt: skip
     assert [n for n in recipes.names() if recipes.planned(n)] == [
-        "megatron-deepspeed", "megatron-lm", "llama2-finetune",
+        "megatron-deepspeed", "megatron-lm", "llama2-finetune", "qlora",
     ]  # fmt: skip
+    assert [n for n in recipes.names() if recipes.plan_optional(n)] == ["qlora"]
 
 
 def test_an_environment_variable_the_user_asks_for_wins(tmp_path: Path, run_dir: Path) -> None:

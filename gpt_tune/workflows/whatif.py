@@ -1,76 +1,117 @@
-"""Owns turning one number of a plan: those of the layout, and those of the question (GPUs, batch, sequence length)."""
+"""Owns changing one number of a plan, by a step or as typed: those of the layout, and those of the question."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from gpt_tune import planner
+from gpt_tune import planner, recipes
+from gpt_tune.errors import UserError
+from gpt_tune.hardware.sizes import nodes_of
+from gpt_tune.layouts import choices
+from gpt_tune.layouts.choices import ACCUMULATION, CHOICES
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.planner.build import derived
-from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest
+from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, Problem, Rejected
+from gpt_tune.workflows.turnables import ASKED, AUTOMATIC, BATCH, GPUS, LENGTH, NAMES, Turnable, turnables
 
-GPUS, BATCH, LENGTH = "gpus", "global_batch_size", "seq_length"
-# Numbers of the question itself, which every layout shares.
-ASKED = (GPUS, BATCH, LENGTH)
-_MOST_GPUS = 65_536
+__all__ = ["ASKED", "Turnable", "Turned", "held", "mended", "turn", "turnables", "typed"]
+
+# Larger ones are typing errors; the limits also keep products inside 64 bits.
+_MOST = {GPUS: 65_536, BATCH: 10_000_000, LENGTH: 10_000_000}
 _LENGTHS = tuple(2**n for n in range(7, 21))  # 128 to 1M tokens
+_CHANGE = re.compile(r"([a-z_]+(?:\.[a-z_]+)?)=([\w.]+)")
+_MORE_GPUS = re.compile(r"(\d+) GPUs")
+
+
+def held(recipe: str) -> frozenset[str]:
+    """Keys that a recipe's jobs need as they are, so that nobody turns them."""
+    return frozenset(recipes.required(recipe)) if recipe in recipes.names() else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """What came of one turn: the question as it is now, and the layout judged and estimated for it."""
+    """What came of one change: the question as it is now, and the layout judged and estimated for it.
+
+    note: why nothing has changed, where it has not.
+    """
 
     request: PlanRequest
     result: EstimateResult
-
-
-@dataclass(frozen=True, slots=True)
-class Turnable:
-    """One number that can be turned: the key of the planner, a short label, the value in words."""
-
-    key: str
-    label: str
-    value: str
-
-
-def turnables(request: PlanRequest, layout: Layout) -> list[Turnable]:
-    """Every number of a layout that may change for this trainer and model, those that matter most first."""
-    recompute = layout.recompute
-    found = [
-        Turnable("tensor_parallel", "TP", str(layout.tensor_parallel)),
-        Turnable("pipeline_parallel", "PP", str(layout.pipeline_parallel)),
-        Turnable("zero_stage", "ZeRO", str(layout.zero_stage)),
-        Turnable("micro_batch_size", "MBS", str(layout.micro_batch_size)),
-        Turnable("recompute.granularity", "recompute", recompute.granularity),
-    ]
-    if recompute.granularity == "full":
-        found.append(Turnable("recompute.layers", "layers", str(recompute.layers or 1)))
-    found.append(Turnable("sequence_parallel", "SP", _switch(layout.sequence_parallel)))
-    found.append(Turnable("context_parallel", "CP", str(layout.context_parallel)))
-    if request.model.experts:
-        found.append(Turnable("expert_parallel", "EP", str(layout.expert_parallel)))
-    found += [
-        Turnable("virtual_pipeline", "VP", str(layout.virtual_pipeline)),
-        Turnable("flash_attention", "flash", _switch(layout.flash_attention)),
-        Turnable("precision", "precision", layout.precision),
-        Turnable(BATCH, "batch", str(request.global_batch_size)),
-        Turnable(LENGTH, "length", str(request.seq_length)),
-        Turnable(GPUS, "GPUs", str(request.gpus)),
-    ]
-    return found
+    note: str = ""
 
 
 def turn(request: PlanRequest, plan: Plan, key: str, by: int) -> Turned:
     """The plan with one number a step up (1) or down (-1); what follows from it follows. UserError for no such key."""
-    if key not in ASKED:
-        return Turned(request, _unranked(planner.what_if(request, plan, key, by)))
-    changed = _asked(request, key, by)
-    layout = derived(plan.layout, changed)
-    if layout.gpus != changed.gpus:  # fewer GPUs than the splits take: legality says what does not fit
-        layout = replace(layout, data_parallel=max(1, layout.data_parallel))
-    result = planner.estimate(replace(changed, fixed={}, precision=layout.precision), layout)
-    return Turned(changed, _unranked(result))
+    if key in ASKED:
+        turned = _asking(request, plan.layout, _asked(request, key, by))
+    elif key == ACCUMULATION:
+        words = (None, *CHOICES[key].words)
+        now = words.index(request.trainer.gradient_accumulation_dtype)
+        turned = _adding_up_in(request, plan.layout, words[min(max(now + by, 0), len(words) - 1)])
+    else:
+        turned = Turned(request, _unranked(planner.what_if(request, plan, key, by)))
+    same = turned.result.plan is not None and turned.result.plan.layout == plan.layout
+    if same and turned.request == request:
+        return replace(turned, note=f"{NAMES[key][0]} goes no {'further up' if by > 0 else 'lower'} here.")
+    return turned
+
+
+def typed(request: PlanRequest, plan: Plan, key: str, text: str) -> Turned:
+    """The plan with one number as the user wrote it; what cannot be taken is a problem, and nothing has changed."""
+    try:
+        if key in ASKED:
+            return _asking(request, plan.layout, replace(request, **_whole(request, key, text)))
+        if key == ACCUMULATION and text.strip().lower() == AUTOMATIC:
+            return _adding_up_in(request, plan.layout, None)
+        fixed = choices.parse_fix([f"{key}={text}"])
+    except UserError as error:
+        problem = Problem("value", error.message, error.hint)
+        return Turned(request, EstimateResult(legal=False, problems=(problem,), plan=None))
+    if key == ACCUMULATION:
+        return _adding_up_in(request, plan.layout, fixed[key])
+    return _with(request, plan.layout, fixed)
+
+
+def mended(request: PlanRequest, rejected: Rejected) -> Turned:
+    """A near miss with the one change that was advised for it; as it is where the advice is no change of a key."""
+    change, gpus = _CHANGE.search(rejected.fix), _MORE_GPUS.fullmatch(rejected.fix)
+    if gpus is not None:
+        return _on_more_gpus(request, rejected.layout, int(gpus[1]))
+    fixed = choices.parse_fix([f"{change[1]}={change[2]}"]) if change is not None else {}
+    return _with(request, rejected.layout, fixed)
+
+
+def _with(request: PlanRequest, layout: Layout, fixed: dict[str, Any]) -> Turned:
+    changed = derived(choices.apply(layout, fixed), request)
+    free = replace(request, precision=changed.precision, fixed={})
+    return Turned(request, _unranked(planner.estimate(free, changed)))
+
+
+def _adding_up_in(request: PlanRequest, layout: Layout, dtype: Any) -> Turned:
+    """The same layout where gradients of micro batches are added up in another type; None is the trainer's own."""
+    changed = replace(request, trainer=replace(request.trainer, gradient_accumulation_dtype=dtype))
+    return replace(_with(changed, layout, {}), request=changed)
+
+
+def _asking(request: PlanRequest, layout: Layout, changed: PlanRequest) -> Turned:
+    """A layout for another question; `request` tells whether it is one."""
+    return (
+        replace(_with(changed, layout, {}), request=changed)
+        if changed != request
+        else _with(request, layout, {})
+    )
+
+
+def _on_more_gpus(request: PlanRequest, layout: Layout, gpus: int) -> Turned:
+    """The best layout of so many GPUs, with a batch that they can share: one that fits 8 is none for 256."""
+    batch = -(-request.global_batch_size // gpus) * gpus
+    fixed = {k: v for k, v in request.fixed.items() if k not in ("data_parallel", "global_batch_size")}
+    wider = replace(request, gpus=gpus, global_batch_size=batch, global_batch_sizes=(), fixed=fixed)
+    best = planner.search(replace(wider, top=1)).plans
+    return _with(wider, best[0].layout, {}) if best else _with(request, layout, {})
 
 
 def _unranked(result: EstimateResult) -> EstimateResult:
@@ -78,11 +119,23 @@ def _unranked(result: EstimateResult) -> EstimateResult:
     return result if result.plan is None else replace(result, plan=replace(result.plan, rank=0))
 
 
+def _whole(request: PlanRequest, key: str, text: str) -> dict[str, Any]:
+    """A number of the question as typed. UserError with what would do."""
+    said = text.strip().replace(",", "").replace("_", "")
+    number = int(said) if said.isascii() and said.isdigit() else 0
+    if not 1 <= number <= _MOST[key]:
+        raise UserError(
+            f"{NAMES[key][0]} is {text.strip()!r}.", f"Give a whole number from 1 to {_MOST[key]}."
+        )
+    if key == GPUS:
+        nodes_of(number, max(request.node.gpus_per_node, 1))
+    return {key: number, "global_batch_sizes": ()} if key == BATCH else {key: number}
+
+
 def _asked(request: PlanRequest, key: str, by: int) -> PlanRequest:
     if key == BATCH:
-        return replace(
-            request, global_batch_size=_halved(request.global_batch_size, by), global_batch_sizes=()
-        )
+        size = _halved(request.global_batch_size, by)
+        return replace(request, global_batch_size=size, global_batch_sizes=())
     if key == LENGTH:
         return replace(request, seq_length=_beside(_LENGTHS, request.seq_length, by))
     return replace(request, gpus=_beside(_sizes(request), request.gpus, by))
@@ -91,7 +144,7 @@ def _asked(request: PlanRequest, key: str, by: int) -> PlanRequest:
 def _halved(value: int, by: int) -> int:
     """Doubled, or halved where that stays whole."""
     if by > 0:
-        return value * 2
+        return min(value * 2, _MOST[BATCH])
     return value // 2 if value % 2 == 0 else value
 
 
@@ -99,7 +152,7 @@ def _sizes(request: PlanRequest) -> Sequence[int]:
     """Parts of a node, then whole nodes by doubling."""
     node = max(request.node.gpus_per_node, 1)
     parts = [n for n in (1, 2, 4, 8, 16) if n < node and node % n == 0]
-    wholes = [node * 2**n for n in range(20) if node * 2**n <= _MOST_GPUS]
+    wholes = [node * 2**n for n in range(20) if node * 2**n <= _MOST[GPUS]]
     return (*parts, *wholes)
 
 
@@ -109,7 +162,3 @@ def _beside(values: Sequence[int], now: int, by: int) -> int:
     if not others:
         return now
     return min(others) if by > 0 else max(others)
-
-
-def _switch(value: bool) -> str:
-    return "on" if value else "off"

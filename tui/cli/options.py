@@ -52,5 +52,6 @@ _PLAN_OPTIONS = [
     click.option("--global-batch-size", metavar="N", help="Sequences a step; plan compares 256,512 or 256..1024 too."),
     click.option("--trainer", default="megatron-deepspeed", show_default=True, help="NAME or NAME@deepspeed-X.Y.Z."),
     click.option("--precision", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), help="Default: bf16."),
+    click.option("--dropout", type=float, help="Default: the trainer's own, 0.1 for models with LayerNorm."),
     click.option("--fix", "fixed", multiple=True, metavar="KEY=VALUE", help="Fix a layout key; repeatable, last wins."),
 ]  # fmt: skip

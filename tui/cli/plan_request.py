@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -9,13 +10,15 @@ import click
 from gpt_tune import planner
 from gpt_tune.errors import UserError
 from gpt_tune.hardware.parts import Node
+from gpt_tune.layouts.layout import Trainer
+from gpt_tune.layouts.trainers import parse_trainer
 from gpt_tune.planner.types import PlanRequest
 from tui.cli.output import say
 
 
 def request_from(
     cluster: str | None, partition: str | None, gpu: str | None, gpus_per_node: int | None, fixed: tuple[str, ...],
-    top: int = 10, **options: Any,
+    top: int = 10, dropout: float | None = None, **options: Any,
 ) -> PlanRequest:  # fmt: skip
     """The question; UserError with the number and the nearest legal one for whatever cannot be."""
     if not gpu and not cluster:
@@ -29,6 +32,8 @@ def request_from(
         if cluster is None
         else (_node_of_cluster(cluster, partition, gpu, gpus_per_node, options["gpus"]))
     )
+    if dropout is not None:
+        options["trainer"] = _with_dropout(options["trainer"], dropout)
     return planner.build_request(
         options.pop("model"),
         options.pop("gpus"),
@@ -40,6 +45,15 @@ def request_from(
         cluster=name,
         **options,
     )
+
+
+def _with_dropout(trainer: str, dropout: float) -> Trainer:
+    """The trainer with a dropout of its own. UserError for one that is no share."""
+    if not 0 <= dropout < 1:
+        raise UserError(
+            f"The dropout {dropout:g} is no share.", "Give a number from 0 to below 1, such as 0.1."
+        )
+    return replace(parse_trainer(trainer), dropout=dropout)
 
 
 def _node_of_cluster(

@@ -25,8 +25,17 @@ _MEMORY_PARTS = (
 )  # fmt: skip
 
 
-def show_search(request: PlanRequest, result: SearchResult, calibration: Calibration) -> None:
-    """The ranked layouts, why the first is first, what nearly made it, and how sure all that is."""
+def show_search(
+    request: PlanRequest,
+    result: SearchResult,
+    calibration: Calibration,
+    ordered: tuple[Plan, ...] = (),
+    reasons: bool = True,
+) -> None:
+    """The layouts (in the order given), why number 1 is first, what nearly made it, and how sure all that is.
+
+    reasons: False where other layouts than number 1 are told of after this.
+    """
     show(question_words(request))
     show(
         f"{plural(result.searched, 'layout')} tried in {result.seconds:.2f} s, {result.rejected_count:,} rejected"
@@ -35,15 +44,16 @@ def show_search(request: PlanRequest, result: SearchResult, calibration: Calibra
         show(line)
     show()
     if result.plans:
-        show_plans(result.plans, compare=len(request.global_batch_sizes) > 1)
-        _show_reasons(result.plans[0], "why number 1:")
+        show_plans(ordered or result.plans, compare=len(request.global_batch_sizes) > 1)
+        if reasons:
+            _show_reasons(result.plans[0], "why number 1:")
     elif any(tried.seconds is not None for tried in result.tried):
         show("Nothing is fast enough.")
     elif any(near.rule == "out-of-memory" for near in result.rejected):
         show("Nothing fits.")
     else:
         show("No layout is possible.")
-    if result.rejected:
+    if result.rejected and reasons:
         show()
         show("rejected, nearest first:")
         for near in _one_a_rule(result.rejected)[: 3 if result.plans else 8]:
@@ -208,6 +218,15 @@ def _show_reasons(plan: Plan, title: str = "why:") -> None:
         _point(f"{reason.text} [{reason.rule}]")
     if plan.environment:
         show("  needs " + " ".join(f"{k}={v}" for k, v in plan.environment.items()))
+
+
+def show_compared(a: Plan, b: Plan) -> None:
+    """Two layouts side by side."""
+    from tui.widgets.paint import text_of
+    from tui.widgets.plan_compare import compared
+
+    for line in compared(a, b, (f"number {a.rank}", f"number {b.rank}")):
+        _wrapped(text_of(line)) if text_of(line).startswith("same") else show(text_of(line))
 
 
 def show_plan(plan: Plan) -> None:

@@ -1,97 +1,68 @@
-"""Owns two layouts side by side: what differs is marked and comes first, what is the same is one line. Pure."""
+"""Owns two layouts side by side in words: what differs is marked and comes first, then what is the same. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from gpt_tune.layouts.layout import Layout
+from gpt_tune.layouts.choices import ACCUMULATION
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.words import percent_words
+from gpt_tune.workflows.turnables import AUTOMATIC, NAMES
+from gpt_tune.workflows.two_plans import Figure, two_plans
 from tui.widgets.paint import Line, Span
-from tui.widgets.plan_lines import step_parts
+from tui.widgets.plan_lines import STEP_PARTS
 from tui.widgets.words import three
 
 DIFFERS = "≠ "  # a sign as well as a colour
 NAME, CELL = 16, 13
 
 LABELS = {
-    "tensor_parallel": "TP", "pipeline_parallel": "PP", "virtual_pipeline": "VP", "context_parallel": "CP",
-    "context_method": "CP method", "expert_parallel": "EP", "data_parallel": "DP", "sequence_parallel": "SP",
-    "zero_stage": "ZeRO", "micro_batch_size": "micro batch", "gradient_accumulation_steps": "accumulation",
-    "global_batch_size": "global batch", "recompute.granularity": "recompute", "recompute.method": "method",
-    "recompute.layers": "layers", "flash_attention": "flash", "fusions.masked_softmax": "fused softmax",
-    "fusions.bias_gelu": "fused gelu", "fusions.bias_dropout": "fused dropout",
-    "fusions.gradient_accumulation": "fused grads",
+    **{key: label for key, (label, _) in NAMES.items()},
+    "data_parallel": "DP", "micro_batch_size": "micro batch", "gradient_accumulation_steps": "accumulation",
+    "global_batch_size": "global batch", "gpus": "GPUs",
+    "seconds": "step", "model_tflops": "model TFLOPS", "tokens_per_second_per_gpu": "tokens/s per GPU",
+    "device_gib": "GPU memory", "oom_probability": "risk of OOM %",
 }  # fmt: skip
+PARTS = {key: name for name, key, _ in STEP_PARTS}
 
 
 def compared(a: Plan, b: Plan, names: tuple[str, str]) -> list[Line]:
     """Every field of two layouts, then what they are predicted to come to."""
+    both = two_plans(a, b)
     lines: list[Line] = [
         [(f"{'':{NAME + 2}}{names[0]:>{CELL}}{names[1]:>{CELL}}", "head"), ("   difference", "head")]
     ]
-    differ, same = _fields(a.layout, b.layout)
-    for label, x, y in differ:
-        lines.append([(DIFFERS, "warn"), (f"{label:<{NAME}}", ""), (f"{x:>{CELL}}{y:>{CELL}}", "strong")])
-    for label, v, w, unit in _numbers(a, b):
-        lines.append(_number_line(label, v, w, unit))
-    if same:
-        lines.append([("same    ", "muted"), (", ".join(f"{label} {x}" for label, x in same), "muted")])
+    for key, (x, y) in both.differ.items():
+        label = LABELS.get(key, key)
+        lines.append(
+            [
+                (DIFFERS, "warn"),
+                (f"{label:<{NAME}}", ""),
+                (f"{_words(key, x):>{CELL}}{_words(key, y):>{CELL}}", "strong"),
+            ]
+        )
+    lines += [_figure_line(figure) for figure in both.figures]
+    if both.same:
+        same = ", ".join(f"{LABELS.get(key, key)} {_words(key, value)}" for key, value in both.same.items())
+        lines.append([("same    ", "muted"), (same, "muted")])
     return lines
 
 
-def _fields(a: Layout, b: Layout) -> tuple[list[tuple[str, str, str]], list[tuple[str, str]]]:
-    """Fields that differ as (label, a, b), and those that do not as (label, value)."""
-    first, second = flat(a.to_json()), flat(b.to_json())
-    differ: list[tuple[str, str, str]] = []
-    same: list[tuple[str, str]] = []
-    for key, value in first.items():
-        label, other = LABELS.get(key, key), second[key]
-        if value != other:
-            differ.append((label, _words(value), _words(other)))
-        elif value is not None:
-            same.append((label, _words(value)))
-    return differ, same
-
-
-def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A layout's JSON by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            found.update(flat(value, f"{prefix}{key}."))
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def _words(value: Any) -> str:
+def _words(key: str, value: Any) -> str:
     if value is None:
-        return "-"
+        return AUTOMATIC if key == ACCUMULATION else "-"
     return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
-def _numbers(a: Plan, b: Plan) -> list[tuple[str, float, float, str]]:
-    """What is predicted; parts of the step only where they differ by more than 1 % of it."""
-    out = [("step", a.step.seconds, b.step.seconds, "s")]
-    for p, q in zip(step_parts(a.step), step_parts(b.step), strict=True):
-        if abs(p.value - q.value) > 0.01 * max(a.step.seconds, b.step.seconds):
-            out.append((f"  {p.name}", p.value, q.value, "s"))
-    out.append(("model TFLOPS", a.step.model_tflops, b.step.model_tflops, ""))
-    out.append(("GPU memory", a.memory.device_gib, b.memory.device_gib, "GiB"))
-    risk, other = a.memory.oom_probability, b.memory.oom_probability
-    if risk is not None and other is not None and max(risk, other) >= 0.005:
-        out.append(("risk of OOM %", 100 * risk, 100 * other, ""))
-    return out
-
-
-def _number_line(label: str, v: float, w: float, unit: str) -> Line:
+def _figure_line(figure: Figure) -> Line:
+    label = f"  {PARTS[figure.key]}" if figure.part else LABELS.get(figure.key, figure.key)
+    scale = 100 if figure.key == "oom_probability" else 1
+    a, b = scale * figure.a, scale * figure.b
     return [
         ("  ", ""),
         (f"{label:<{NAME}}", "muted"),
-        (f"{three(v):>{CELL}}{three(w):>{CELL}}", ""),
-        *difference(v, w, unit),
+        (f"{three(a):>{CELL}}{three(b):>{CELL}}", ""),
+        *difference(a, b, figure.unit),
     ]
 
 
@@ -132,6 +103,8 @@ def asked_line(table: PlanRequest, asked: PlanRequest | None) -> list[Line]:
     said = [f"{asked.gpus} GPUs"] if asked.gpus != table.gpus else []
     if (asked.global_batch_size, asked.seq_length) != (table.global_batch_size, table.seq_length):
         said.append(f"batch {asked.global_batch_size} x {asked.seq_length}")
+    if asked.trainer != table.trainer:
+        said.append(f"gradients added up in {asked.trainer.gradient_accumulation_dtype or AUTOMATIC}")
     return (
         [[("for     ", "head"), (" and ".join(said) + ", other than the rows above", "accent")]]
         if said

@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from gpt_tune.errors import EXIT_DONE, EXIT_FINDING
+from gpt_tune.errors import EXIT_DONE, EXIT_FINDING, UserError, unknown_name
 from tui.cli.options import json_option, plan_options
 from tui.cli.output import emit_json
+from tui.widgets.words import plural
 
 
 @click.command(help="Find the best parallel layouts. Exit code 1 when nothing fits.")
@@ -28,19 +29,53 @@ from tui.cli.output import emit_json
     show_default=True,
     help="With --objective headroom: percent slower than the fastest that is still fine.",
 )
+@click.option(
+    "--sort",
+    default="rank",
+    show_default=True,
+    metavar="rank|step|memory|risk",
+    help="Order of the layouts found; each keeps its rank.",
+)
+@click.option(
+    "--explain", type=int, metavar="N", help="Number N in full: step by cause, memory by stage, reasons."
+)
+@click.option("--compare", metavar="N,M", help="Two of the layouts side by side.")
 @click.option("--top", type=int, default=10, show_default=True, help="How many layouts to show.")
 @json_option
-def command(as_json: bool, target_step: float | None, within: float, **options: Any) -> int:
+def command(
+    as_json: bool, target_step: float | None, within: float, sort: str, explain: int | None, compare: str | None,
+    **options: Any,
+) -> int:  # fmt: skip
     from gpt_tune import planner
+    from gpt_tune.workflows.ordering import SORTS, in_order
+    from gpt_tune.workflows.two_plans import of_search, two_plans
     from tui.cli.plan_request import request_from
 
+    if sort not in SORTS:
+        raise unknown_name("order", sort, SORTS)
     request = request_from(**options, target_seconds=target_step, within=within / 100.0)
     result = planner.search(request)
+    pair = of_search(result, compare) if compare else None
+    told = None if explain is None else next((p for p in result.plans if p.rank == explain), None)
+    if explain is not None and told is None:
+        raise UserError(
+            f"There is no number {explain}.", f"{plural(len(result.plans), 'layout')} found; see --top."
+        )
     if as_json:
-        emit_json(planner.plan_json(request, result))
+        data = planner.plan_json(request, result)
+        data["plans"] = [plan.to_json() for plan in in_order(result.plans, sort)]
+        data["compare"] = two_plans(*pair).to_json() if pair else None
+        emit_json(data)
     else:
         from gpt_tune import calibration
-        from tui.cli.plan_text import show_search
+        from tui.cli.plan_text import show_compared, show_plan, show_search
 
-        show_search(request, result, calibration.load(request.node, request.cluster))
+        known = calibration.load(request.node, request.cluster)
+        show_search(
+            request, result, known, in_order(result.plans, sort), reasons=told is None and pair is None
+        )
+        if told is not None:
+            show_plan(told)
+        if pair is not None:
+            show_compared(*pair)
     return EXIT_DONE if result.plans else EXIT_FINDING

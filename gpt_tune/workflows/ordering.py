@@ -1,0 +1,84 @@
+"""Owns the orders in which ranked layouts can be shown, and narrowing a search to layouts with certain keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpt_tune.errors import UserError, unknown_name
+from gpt_tune.layouts.choices import CHOICES, parse_fix
+from gpt_tune.planner.types import Plan
+from gpt_tune.workflows.turnables import ASKED, NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order. objective: what the search itself looks for; by: how its layouts are then sorted, None as ranked."""
+
+    label: str
+    means: str
+    by: Callable[[Plan], Any] | None = None
+    objective: str = "step"
+
+
+ORDERS: dict[str, Order] = {
+    "rank": Order("the planner's ranking", "fastest, with caution about memory and risky settings"),
+    "step": Order("step time", "the same layouts by their step time alone", lambda p: p.step.seconds),
+    "memory": Order("memory", "the same layouts, least memory per GPU first", lambda p: p.memory.device_gib),
+    "risk": Order(
+        "risk",
+        "the same layouts, smallest risk of running out first, then the fastest",
+        lambda p: (round(p.memory.oom_probability or 0.0, 2), p.step.seconds),
+    ),
+    "headroom": Order(
+        "most memory left", "searches again: at most 5 % slower than the fastest", None, "headroom"
+    ),
+    "gpus": Order("fewest GPUs", "searches again: the smallest number of GPUs that it fits on", None, "gpus"),
+}
+# Those that only sort what a search has found.
+SORTS = tuple(name for name, order in ORDERS.items() if order.objective == "step")
+
+_SHORT = {
+    "tp": "tensor_parallel", "pp": "pipeline_parallel", "vp": "virtual_pipeline", "vpp": "virtual_pipeline",
+    "cp": "context_parallel", "ep": "expert_parallel", "dp": "data_parallel", "sp": "sequence_parallel",
+    "zero": "zero_stage", "mbs": "micro_batch_size", "gas": "gradient_accumulation_steps", "layers": "recompute.layers",
+    "method": "recompute.method", "flash": "flash_attention",
+}  # fmt: skip
+
+
+def in_order(plans: Sequence[Plan], name: str) -> tuple[Plan, ...]:
+    """The plans in one of ORDERS; each keeps its rank. UserError for an order that is none."""
+    if name not in ORDERS:
+        raise unknown_name("order", name, ORDERS)
+    by = ORDERS[name].by
+    return tuple(plans) if by is None else tuple(sorted(plans, key=by))
+
+
+def only(text: str) -> dict[str, Any]:
+    """`tp=8 pp=2 recompute=none` as fixed keys; short names and those of --fix. UserError says what is wrong."""
+    pairs = []
+    for word in text.replace(",", " ").split():
+        key, sign, value = word.partition("=")
+        name = _SHORT.get(key.strip().lower(), key)
+        if name not in (*CHOICES, *ASKED, "recompute"):
+            raise unknown_name("layout key", key, [*_SHORT, "recompute", *CHOICES])
+        if not sign:
+            raise UserError(f"{word!r} is not KEY=VALUE.", "Write for example tp=8 zero=1 recompute=none.")
+        if name in ASKED:
+            raise UserError(
+                f"{NAMES[name][0]} belongs to the question.",
+                "Turn it in the what-if, or change it on its own step.",
+            )
+        pairs.append(f"{name}={value}")
+    return parse_fix(pairs)
+
+
+def only_words(fixed: dict[str, Any]) -> str:
+    """Fixed keys as they are typed: tp=8 zero=1."""
+    short = {name: key for key, name in reversed(_SHORT.items())}
+    said = []
+    for key, value in fixed.items():
+        word = str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+        said.append(f"{short.get(key, key)}={word}")
+    return " ".join(said)

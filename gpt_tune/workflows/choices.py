@@ -26,13 +26,15 @@ from gpt_tune.workflows.implications import summary
 from gpt_tune.workflows.machine import has_gpus, machine_of
 from gpt_tune.workflows.options import notes_of, options_of
 from gpt_tune.workflows.origins import Setting, origins_of, table
+from gpt_tune.workflows.request import tunes
 from gpt_tune.workflows.resubmit import again
+from gpt_tune.workflows.tuning import model_of, tuned, tuning_problems
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
     "fixed_by", "forecast", "from_profile", "from_profile_text", "from_run", "load_cluster", "needs_cluster",
-    "notes_of", "plan_request", "planned", "problems", "profile_of", "put", "save_site", "settings_of", "start",
-    "steps", "summary", "unfixed", "why_check",
+    "notes_of", "plan_optional", "plan_request", "planned", "problems", "profile_of", "put", "save_site", "settings_of",
+    "start", "steps", "summary", "unfixed", "why_check",
 ]  # fmt: skip
 
 
@@ -123,7 +125,12 @@ def steps(draft: Draft) -> tuple[Step, ...]:
 
 def planned(draft: Draft) -> bool:
     """Whether the planner has a say in this draft."""
-    return request.needs_plan(draft.recipe)
+    return request.needs_plan(draft.profile, draft.site, None if draft.plan_only else draft.cluster)
+
+
+def plan_optional(draft: Draft) -> bool:
+    """Whether this draft's job runs without a plan too: where nothing fits, the profile's own numbers count."""
+    return request.plan_optional(draft.recipe)
 
 
 def fields(draft: Draft, step: str) -> tuple[Field, ...]:
@@ -173,6 +180,8 @@ def _unnamed_source(draft: Draft, key: str) -> str:
 def _chosen(draft: Draft, key: str) -> Any:
     if key == "cluster":
         return PLAN_ONLY if draft.plan_only else draft.profile.cluster
+    if key == "model.id":
+        return model_of(draft)
     return value_at(draft.site, key[5:]) if key.startswith("site.") else value_at(draft.profile, key)
 
 
@@ -225,7 +234,11 @@ def _meaning_problems(draft: Draft) -> list[Problem]:
         machine = machine_of(draft.profile, draft.site, draft.cluster)
     except UserError as error:
         return [*found, Problem("gpus", "resources.gpus", str(error))]
-    if planned(draft) and draft.cluster is not None and not has_gpus(draft.cluster, machine.partition):
+    if (
+        request.always_planned(draft.recipe)
+        and draft.cluster is not None
+        and not has_gpus(draft.cluster, machine.partition)
+    ):
         where = f"Partition {machine.partition.name}" if machine.partition else draft.cluster.name
         found.append(
             Problem(
@@ -235,10 +248,10 @@ def _meaning_problems(draft: Draft) -> list[Problem]:
             )
         )
     try:
-        models.get(draft.profile.model.id)
+        models.get(model_of(draft))
     except UserError as error:
         return [*found, Problem("model", "model.id", str(error))]
-    return found + _recipe_problems(draft)
+    return found + _recipe_problems(draft) + tuning_problems(draft, machine.gpus)
 
 
 def _recipe_problems(draft: Draft) -> list[Problem]:
@@ -263,6 +276,8 @@ def choose(draft: Draft, plan: Plan, request: PlanRequest | None = None) -> Draf
     request: the question the plan answers, where numbers of it (GPUs, batch, sequence length) were turned too.
     UserError when the draft's machine cannot take one of them.
     """
+    if tunes(draft.profile):
+        return replace(tuned(draft, plan, request), plan=plan)
     if request is not None:
         draft = _asked_differently(draft, request)
     if plan.layout.precision not in ("fp8", draft.profile.training.precision):

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from gpt_tune.layouts.choices import ENGINE
 from gpt_tune.profiles.schema import LayoutChoice, ModelChoice, Profile
-from gpt_tune.workflows.draft import Draft
+from gpt_tune.recipes import qlora_layout
+from gpt_tune.workflows.draft import YOU, Draft
+from gpt_tune.workflows.request import tunes
 
 
 def profile_of(draft: Draft) -> Profile:
@@ -18,6 +20,8 @@ def profile_of(draft: Draft) -> Profile:
         return without_model(draft.profile)
     if draft.plan is None or draft.plan.rank == 1:
         return draft.profile
+    if tunes(draft.profile):
+        return qlora_layout.with_layout(draft.profile, qlora_layout.flat_of(draft.plan.layout))
     from gpt_tune.workflows.resubmit import flat_layout  # reads logs, and is slow to load
 
     fixed = flat_layout(draft.plan.layout.to_json())
@@ -40,16 +44,23 @@ def asks_model(recipe: str) -> bool:
 
 def unfixed(draft: Draft) -> Draft:
     """The draft without a layout that a profile or an earlier run fixed: the planner is free again."""
-    origins = {k: v for k, v in draft.origins.items() if not k.startswith("layout.fixed")}
+    fixing = ("layout.fixed", *(qlora_layout.KEYS.values() if tunes(draft.profile) else ()))
+    origins = {k: v for k, v in draft.origins.items() if not k.startswith(fixing)}
     profile = replace(draft.profile, layout=LayoutChoice())
+    profile = qlora_layout.opened(profile) if tunes(profile) else profile
     return replace(draft, profile=profile, origins=origins, plan=None)
 
 
 def fixed_by(draft: Draft) -> str:
     """Who fixed keys of the layout, in words: `profile night fixes 9 keys`; "" when nobody did."""
-    fixed = draft.profile.layout.fixed
+    fixed = dict(draft.profile.layout.fixed)
+    keys: tuple[str, ...] = ("layout.fixed",)
+    if tunes(draft.profile):
+        named = qlora_layout.named_settings(draft.profile.finetune)
+        fixed, keys = {**fixed, **named}, (*keys, *named)
     if not fixed:
         return ""
-    said = sorted({words for key, words in draft.origins.items() if key.startswith("layout.fixed")})
+    said = sorted({words for key, words in draft.origins.items() if key.startswith(keys)})
     who = ", ".join(said) or (draft.base and f"{draft.base}") or "the profile"
-    return f"{who} fixes {len(fixed)} of its keys" if len(fixed) > 1 else f"{who} fixes {next(iter(fixed))}"
+    fixes = f"{who} fix" if who == YOU else f"{who} fixes"
+    return f"{fixes} {len(fixed)} of its keys" if len(fixed) > 1 else f"{fixes} {next(iter(fixed))}"

@@ -1,4 +1,4 @@
-"""Owns finding the one change with which a layout that runs out of memory would fit."""
+"""Owns finding the change with which a layout that runs out of memory would fit: one key, else the fewest."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from numpy.typing import NDArray
 from gpt_tune.layouts import legality
 from gpt_tune.layouts.batch import GRANULARITIES, METHODS, LayoutBatch
 from gpt_tune.planner.evaluate import Evaluator
+from gpt_tune.planner.judge import Judged
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 _NONE, _SELECTIVE, _FULL = (GRANULARITIES.index(g) for g in ("none", "selective", "full"))
 # key, its new value for each layout, the changed layouts, and where that is a change at all
 _Change = tuple[str, Ints, LayoutBatch, Bools]
+# Keys in which a layout that fits may differ; data parallelism and accumulation follow from them.
+_KEYS = (
+    *("tensor_parallel", "pipeline_parallel", "virtual_pipeline", "context_parallel", "expert_parallel"),
+    *("zero_stage", "micro_batch_size", "sequence_parallel", "flash_attention"),
+)
+_RECOMPUTE = ("recompute_granularity", "recompute_method", "recompute_layers")
 
 
 def memory_fixes(evaluator: Evaluator, lost: LayoutBatch) -> list[str]:
@@ -40,7 +47,7 @@ def _words(key: str, value: int) -> str:
     if key == "recompute.granularity":
         return f"{key}={GRANULARITIES[value]}"
     if key in ("sequence_parallel", "flash_attention"):
-        return f"{key}=true"
+        return f"{key}={'true' if value else 'false'}"
     return f"{key}={value}"
 
 
@@ -84,3 +91,27 @@ def _recompute(b: LayoutBatch, granularity: int) -> _Change:
         recompute_layers=np.full_like(column, int(full)),
     )
     return "recompute.granularity", column, changed, b.recompute_granularity < granularity
+
+
+def nearest_fitting(judged: Judged, row: int) -> str:
+    """The keys in which the fitting layout nearest to this one differs, the fastest of those as near; "" for none."""
+    fitting = judged.fitting
+    rows = judged.legal[fitting]
+    if len(rows) == 0:
+        return ""
+    batch = judged.batch
+    same_batch = batch.global_batch_size[rows] == batch.global_batch_size[row]
+    differs = {key: getattr(batch, key)[rows] != getattr(batch, key)[row] for key in (*_KEYS, *_RECOMPUTE)}
+    recompute = np.logical_or.reduce([differs[key] for key in _RECOMPUTE])
+    distance = np.sum([differs[key] for key in _KEYS], axis=0) + recompute
+    distance = np.where(same_batch, distance, len(_KEYS) + 2)
+    best = int(np.lexsort((judged.seconds[fitting], distance))[0])
+    if not same_batch[best]:
+        return ""
+    layout = batch.row(int(rows[best]))
+    found = [_words(key, getattr(layout, key)) for key in _KEYS if differs[key][best]]
+    if recompute[best]:
+        r = layout.recompute
+        found.append(f"recompute.granularity={r.granularity}")
+        found += [f"recompute.method={r.method}", f"recompute.layers={r.layers}"] if r.method else []
+    return f"{found[0]} with {', '.join(found[1:])}" if len(found) > 1 else found[0]

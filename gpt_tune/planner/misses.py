@@ -107,7 +107,7 @@ def _in_words(
 ) -> tuple[Rejected, ...]:
     lost = [row for row in rows if judged.breaks[row] == 0]
     fixes = dict(zip(lost, mend.memory_fixes(evaluator, judged.batch.take(np.array(lost, dtype=np.intp)))))
-    enough = _enough_gpus(evaluator) if nothing_fits and lost else "more GPUs"
+    enough = _enough_gpus(evaluator) if nothing_fits and lost else ""
     illegal = {row: judged.batch.row(row) for row in rows if row not in fixes}
     broken = _faults(evaluator, judged, illegal)
     cured = dict(zip(broken, checked_fixes(evaluator.request, [*illegal.values()], [*broken.values()])))
@@ -119,7 +119,8 @@ def _in_words(
             continue
         i = int(np.searchsorted(judged.legal, row))
         text = _memory_text(evaluator, judged.device_gib[i], judged.oom[i])
-        found.append(Rejected(judged.batch.row(row), OOM_RULE, text, fixes[row] or enough))
+        fix = fixes[row] or enough or mend.nearest_fitting(judged, row)
+        found.append(Rejected(judged.batch.row(row), OOM_RULE, text, fix))
     return tuple(found)
 
 
@@ -157,7 +158,8 @@ def _enough_gpus(evaluator: Evaluator) -> str:
             request, gpus=gpus, global_batch_size=whole, fixed={**free, "global_batch_size": whole}
         )
         if len(judge(Evaluator(bigger)).fitting):
-            return f"{gpus} GPUs"
+            batch = f" with global_batch_size={whole}" if whole != request.global_batch_size else ""
+            return f"{gpus} GPUs{batch}"
     return f"no number of GPUs up to {gpus}: a smaller model, a shorter sequence or fewer fixed keys"
 
 

@@ -199,3 +199,35 @@ def test_what_fits_is_no_near_miss() -> None:
         found = search(request(model, 1, "a100", global_batch_size=1))
         assert found.plans
         assert not [miss for miss in found.rejected if "chance of 0%" in miss.text]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model": "bloom-7b1", "gpus": 8, "gpu": "p4d", "global_batch_size": 7},
+        {"model": "opt-66b", "gpus": 48, "gpu": "p5", "global_batch_size": 100, "fix": ["tensor_parallel=4"]},
+        {"model": "layers=24,hidden=2048,heads=16", "gpus": 2, "gpu": "dgx-a100", "trainer": "megatron-lm"},
+        {"model": "qwen3-4b", "gpus": 64, "gpu": "p4d", "trainer": "lora", "global_batch_size": 1024},
+    ],
+    ids=str,
+)
+def test_where_something_fits_every_layout_that_does_not_is_told_how_to(keys: dict[str, Any]) -> None:
+    question = request(**keys)
+    found = search(question)
+    assert found.plans
+    lost = [miss for miss in found.rejected if miss.rule == OOM_RULE]
+    assert lost
+    for miss in lost:
+        whole, layout = changed_layout(question, miss)
+        result = estimate(replace(whole, fixed={}), layout)
+        assert result.legal, miss
+        assert result.plan is not None
+        assert (result.plan.memory.oom_probability or 0.0) <= 0.5, miss
+
+
+def test_more_gpus_come_with_the_batch_they_need() -> None:
+    question = request("llama-3.1-8b", 1, "h100", global_batch_size=7)
+    found = search(question)
+    assert not found.plans
+    gpus, batch = re.fullmatch(r"(\d+) GPUs with global_batch_size=(\d+)", found.rejected[0].fix).groups()  # type: ignore[union-attr]
+    assert search(request("llama-3.1-8b", int(gpus), "h100", global_batch_size=int(batch))).plans

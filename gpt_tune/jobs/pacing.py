@@ -12,24 +12,59 @@ from gpt_tune.jobs import polling
 _WINDOW_SECONDS = 60.0
 
 
+class Budget:
+    """The requests that a cluster's controller got in the background: never more than REQUESTS_A_MINUTE in any minute.
+
+    clock: seconds that only go forward.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._spent: deque[tuple[float, int]] = deque()
+
+    def spend(self, requests: int) -> None:
+        self._spent.append((self._clock(), requests))
+
+    def free_at(self, requests: int) -> float:
+        """From when on so many may be sent, on the clock; in the past when they may be sent now."""
+        now = self._clock()
+        while self._spent and now - self._spent[0][0] >= _WINDOW_SECONDS:
+            self._spent.popleft()
+        left = polling.REQUESTS_A_MINUTE - sum(n for _, n in self._spent)
+        at = float("-inf")
+        for (
+            spent_at,
+            number,
+        ) in self._spent:  # oldest first: as each leaves the minute, there is room for more
+            if left >= requests:
+                break
+            left, at = left + number, spent_at + _WINDOW_SECONDS
+        return at
+
+    def allows(self, requests: int) -> bool:
+        return self.free_at(requests) <= self._clock()
+
+
 class Pacer:
     """One for each screen or command that follows jobs of one cluster. It asks nothing itself.
 
     Never more than polling.POLLS_A_MINUTE in any minute, but for the few quick ones after something the user did.
-    clock: seconds that only go forward. chance: 0..1.
+    clock: seconds that only go forward. chance: 0..1. budget: shared with whoever else asks that cluster.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random
-    ) -> None:
+        self, clock: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random,
+        budget: Budget | None = None,
+    ) -> None:  # fmt: skip
+        self.budget = budget or Budget(clock)
         self._clock = clock
         self._chance = chance
         self._due: float | None = clock()  # the first look
         self._quick = 0
         self._forward = False  # whether a file told that something changed
+        self._files_tell = False
         self._failures = 0
         self._answered = self._changed = clock()
-        self._background: deque[float] = deque(maxlen=polling.POLLS_A_MINUTE)
         self._calls: deque[float] = deque(maxlen=600)
 
     # -- what happened ----------------------------------------------------------------------------
@@ -46,15 +81,16 @@ class Pacer:
 
     def polled(
         self, states: Collection[str], *, scheduler: str = "slurm", calls: int = 0, changed: bool = False,
-        failed: bool = False, visible: bool = True,
+        failed: bool = False, visible: bool = True, files_tell: bool = False,
     ) -> None:  # fmt: skip
         """A poll is over. states: of the runs that are still active. calls: commands sent to the controller."""
         now = self._clock()
         if not self._quick:
-            self._background.append(now)
+            self.budget.spend(polling.POLL_REQUESTS)
         self._quick = max(0, self._quick - 1)
         self._forward = False
-        self._calls.extend([now] * calls)
+        self._files_tell = files_tell
+        self.count(calls)
         self._failures = self._failures + 1 if failed else 0
         if not failed:
             self._answered = now
@@ -68,8 +104,13 @@ class Pacer:
             unchanged_seconds=now - self._changed,
             failures=self._failures,
             jitter=self._chance(),
+            files_tell=files_tell,
         )
         self._due = None if wait is None else now + wait
+
+    def count(self, calls: int) -> None:
+        """Commands that were sent to the controller, for the rate on screen."""
+        self._calls.extend([self._clock()] * calls)
 
     # -- what follows -----------------------------------------------------------------------------
     @property
@@ -78,9 +119,7 @@ class Pacer:
         if self._due is None or self._quick:
             return self._due
         due = self._clock() if self._forward else self._due
-        if len(self._background) == self._background.maxlen:
-            due = max(due, self._background[0] + _WINDOW_SECONDS)
-        return due
+        return max(due, self.budget.free_at(polling.POLL_REQUESTS))
 
     @property
     def due(self) -> bool:
@@ -92,7 +131,12 @@ class Pacer:
         """How old an answer that another gpt-tune of this user got may be."""
         if self._quick:
             return 0.0
-        return polling.HINT_SHARED_SECONDS if self._forward else polling.FAST_SECONDS
+        if self._forward:
+            return polling.HINT_SHARED_SECONDS
+        # Two that follow one cluster take turns by it, so that together they ask no more than one would.
+        return (
+            polling.SLOW_SECONDS - polling.HINT_SHARED_SECONDS if self._files_tell else polling.FAST_SECONDS
+        )
 
     @property
     def calls_last_minute(self) -> int:

@@ -100,6 +100,14 @@ def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -
         _settle(vanished, scheduler, ledger)
 
 
+def update_one(record: RunRecord, scheduler: Scheduler, ledger: Ledger) -> None:
+    """Ask about one run's job, as cheaply as can be. One that the scheduler has forgotten waits for `update`."""
+    assert record.job_id is not None
+    status = scheduler.one(record.job_id)
+    if status is not None and reconciling.is_job_of(record, status):
+        states.store(record, status, ledger)
+
+
 def _settle(records: list[RunRecord], scheduler: Scheduler, ledger: Ledger) -> None:
     """Find the end of jobs the scheduler has forgotten: accounting, the run folder, our own records."""
     # Not since submitted_at: that is when a lost submission was found, and its job may have ended before.

@@ -126,6 +126,11 @@ class RemoteTail:
             return None
         return None if found is None else RemoteStat(found.size, f"{found.identity}.0", found.modified)
 
+    def last_seen(self, path: str) -> RemoteStat | None:
+        """The file as the channel last saw it; it never asks and never waits."""
+        with self._state:
+            return self._by_path[path].stat
+
     def arrived(self, path: str) -> int:
         """Up to which byte the file can be read here; -1 before the first look at it."""
         file = self._by_path[path]

@@ -13,20 +13,23 @@ from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.schedulers.base import JobStatus, Scheduler
 from gpt_tune.workflows import chain
 from gpt_tune.workflows.records import status_of
+from gpt_tune.workflows.told import Told, ask
 
 # What a job writes into its run folder when it begins and when it ends.
 _MARKS = ("started", "exit_code")
 
 
 class Asking:
-    """The state of one run, time after time. Looking costs a read of the ledger; the scheduler is asked when due."""
+    """The state of one run, time after time. Looking costs a read of the ledger and a look at the run's files; the
+    scheduler is asked when due, and when these tell of a change.
+    """
 
-    def __init__(self, run_id: str, pacer: Pacer | None = None) -> None:
+    def __init__(self, run_id: str, pacer: Pacer | None = None, told: Told | None = None) -> None:
         self.run_id = run_id
         self.pacer = pacer or Pacer()
         self.pacer.acted()  # the user has just begun to look
+        self._told = told or Told()
         self._scheduler: Scheduler | None = None
-        self._marks: tuple[int, ...] = ()
 
     def __call__(self) -> JobStatus | None:
         with Ledger.open() as ledger:
@@ -37,12 +40,16 @@ class Asking:
 
     def look(self, record: RunRecord, ledger: Ledger) -> None:
         """Ask the run's cluster if it is time to."""
-        marks = marks_of(record)
-        if self._marks and marks != self._marks:
-            self.pacer.hinted()
-        self._marks = marks
+        news = self._told.news([record])  # looked at before asking: what is written meanwhile is news again
         if record.scheduler == "local" or self.pacer.due:
-            refreshed(record, ledger, self.pacer, self._connected)
+            refreshed(record, ledger, self.pacer, self._connected, self._told.tells(record))
+            self._told.asked(ledger.get(record.run_id))
+        elif news:
+            with suppress(UserError):  # the cluster is away: the last good state stands
+                scheduler = self._connected(record.cluster)
+                before = scheduler.calls
+                ask(self._told, [record], scheduler, ledger, self.pacer.budget)
+                self.pacer.count(scheduler.calls - before)
 
     def _connected(self, cluster: str) -> Scheduler:
         if self._scheduler is None:
@@ -51,8 +58,9 @@ class Asking:
 
 
 def refreshed(
-    record: RunRecord, ledger: Ledger, pacer: Pacer, connect: Callable[[str], Scheduler] = clusters.connect
-) -> None:
+    record: RunRecord, ledger: Ledger, pacer: Pacer, connect: Callable[[str], Scheduler] = clusters.connect,
+    files_tell: bool = False,
+) -> None:  # fmt: skip
     """Bring all runs of the record's cluster up to date and tell the pacer what it cost."""
     calls, failed = 0, True
     with suppress(UserError):  # the cluster is away: the last good state stands
@@ -68,6 +76,7 @@ def refreshed(
         calls=calls,
         changed=(now.state, now.job_id) != (record.state, record.job_id),
         failed=failed,
+        files_tell=files_tell,
     )
 
 

@@ -20,10 +20,12 @@ from gpt_tune.workflows.watching.attempts import earlier_seconds
 from gpt_tune.workflows.watching.pace import Prediction
 
 if TYPE_CHECKING:
+    from gpt_tune.workflows.told import Stat
     from gpt_tune.workflows.watch import Watch, WatchUpdate
 
 
-_LOOK_SECONDS = 2.0  # between two looks at a run's state in the ledger; the scheduler is asked less often
+# Between two looks at a run's state in the ledger and at its files; the scheduler is asked less often.
+_LOOK_SECONDS = 1.0
 
 
 def shape_of(record: RunRecord) -> ModelShape | None:
@@ -113,13 +115,15 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     tokens = (record.prediction or {}).get("tokens_per_step")
     shape = speed_shape_of(record)
     length = seq_length_of(record, shape)
+    reader = remote_logs.reader_of(record, paths)
     watch = Watch(
         paths,
-        reader=remote_logs.reader_of(record, paths),
+        reader=reader,
         prediction=prediction_of(record),
         shape=shape,
         gpus=record.gpus or (None if "adopted" in record.tags else 0),
-        state_source=state_source or state_source_of(record.run_id),
+        state_source=state_source
+        or state_source_of(record.run_id, reader.mark if reader is not None else None),
         seq_length=length,
         global_batch_size=int(tokens / length) if isinstance(tokens, (int, float)) and length else None,
         peak_tflops=peak_tflops_of(record),
@@ -133,11 +137,13 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     return watch
 
 
-def state_source_of(run_id: str) -> Callable[[], JobStatus | None]:
-    """Tells a run's state each time it is asked; the scheduler is asked for it at the engine's pace only."""
+def state_source_of(run_id: str, stat: Stat | None = None) -> Callable[[], JobStatus | None]:
+    """Tells a run's state each time it is asked; the scheduler is asked for it at the engine's pace only, and when
+    the run's files tell of a change. stat: how these are looked at, where they are not on this machine."""
     from gpt_tune.workflows.asking import Asking
+    from gpt_tune.workflows.told import Told
 
-    return Asking(run_id)
+    return Asking(run_id, told=Told(stat) if stat is not None else None)
 
 
 def keeper_of(run_id: str) -> Callable[[WatchUpdate], None]:

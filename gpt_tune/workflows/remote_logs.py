@@ -32,7 +32,9 @@ def reader_of(record: RunRecord, paths: Sequence[str]) -> SshReader | None:
     if connection is None:
         return None
     connection.ensure()
-    return SshReader(connection, paths)
+    # An adopted job's script leaves none; its logs tell of its beginning.
+    marks = () if "adopted" in record.tags else (f"{record.run_dir}/exit_code",)
+    return SshReader(connection, paths, marks)
 
 
 def paths_of(record: RunRecord, of_every_job: bool = False) -> list[str]:
@@ -72,12 +74,16 @@ _LAST_SECONDS = 30.0
 
 
 class SshReader:
-    """One channel for all files of a job; `close` ends it. problem: what keeps it from reading now."""
+    """One channel for all files of a job; `close` ends it. problem: what keeps it from reading now.
 
-    def __init__(self, connection: Connection, paths: Sequence[str]) -> None:
+    marks: small files that are looked at through the same channel, for `mark`.
+    """
+
+    def __init__(self, connection: Connection, paths: Sequence[str], marks: Sequence[str] = ()) -> None:
         self._connection = connection
         self._files = RemoteFiles(connection)
-        self._tail = RemoteTail(connection, [p for p in paths if not _is_pattern(p)], self._files)
+        followed = [*(p for p in paths if not _is_pattern(p)), *marks]
+        self._tail = RemoteTail(connection, followed, self._files)
         self._more: list[RemoteTail] = []
         self._give_up: float | None = None
 
@@ -108,6 +114,11 @@ class SshReader:
 
     def read(self, path: str, offset: int, limit: int) -> bytes:
         return self._of(path).read(path, offset, limit)
+
+    def mark(self, path: str) -> tuple[int, float] | None:
+        """Size and time of change of a file of the channel, as last seen: never asks or waits. None for others."""
+        found = self._tail.last_seen(path) if self._tail.follows(path) else None
+        return None if found is None else (found.size, found.modified)
 
     def expand(self, pattern: str) -> list[str]:
         try:

@@ -41,6 +41,11 @@ def known(profile: Profile) -> Known | None:
     return None if found is None else Known(found, "by the weights' name")
 
 
+def awaited(profile: Profile) -> bool:
+    """Whether nothing says yet what is fine-tuned: neither weights nor a model are named."""
+    return profile.recipe == "qlora" and profile.model.id == _DEFAULT and not profile.finetune.weights.strip()
+
+
 def settled(profile: Profile) -> Profile:
     """The profile with the model that the weights are known to have."""
     found = known(profile) if profile.recipe == "qlora" else None

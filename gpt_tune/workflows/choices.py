@@ -28,7 +28,7 @@ from gpt_tune.workflows.options import notes_of, options_of
 from gpt_tune.workflows.origins import Setting, origins_of, table
 from gpt_tune.workflows.request import tunes
 from gpt_tune.workflows.resubmit import again
-from gpt_tune.workflows.tuning import model_of, tuned, tuning_problems
+from gpt_tune.workflows.tuning import CHOSEN, model_of, tuned, tuning_problems, tuning_settings
 
 __all__ = [
     "PLAN_ONLY", "SPECS", "Draft", "Field", "Option", "Problem", "Step", "Summary", "check", "choose", "fields",
@@ -312,7 +312,9 @@ def settings_of(draft: Draft) -> tuple[Setting, ...]:
     if profile.model != draft.profile.model:
         said = {k: words for k, words in said.items() if not k.startswith("model.")}
     if profile.layout != draft.profile.layout:
-        said["layout.fixed"] = "chosen on the plan step"
+        said["layout.fixed"] = CHOSEN
+    if tunes(profile):
+        whole, said = tuning_settings(draft, whole, said)
     return table(whole, said)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from gpt_tune import planner
 from gpt_tune.errors import UserError
 from gpt_tune.planner.types import Plan, PlanRequest
+from gpt_tune.recipes import qlora_model
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.request import needs_plan, plan_request
 
@@ -23,7 +24,7 @@ class Forecast:
 def question(draft: Draft) -> PlanRequest | None:
     """What a forecast of this draft would ask; None where the planner has no say, or something is missing."""
     where = (draft.profile, draft.site, None if draft.plan_only else draft.cluster)
-    if not needs_plan(*where):
+    if qlora_model.awaited(draft.profile) or not needs_plan(*where):
         return None
     try:
         return plan_request(*where, top=1)

@@ -41,6 +41,8 @@ def summary(draft: Draft, forecast: Forecast | None = None) -> Summary:
         parts.append(("runs", f"ljperf {draft.profile.acs.benchmark}"))
     elif draft.recipe != "custom":
         parts += _training_parts(draft)
+    if qlora_model.awaited(draft.profile):
+        return Summary(tuple(parts))
     if needs_plan(draft.profile, draft.site, None if draft.plan_only else draft.cluster):
         parts += _plan_parts(draft, forecast)
     return Summary(tuple(parts))
@@ -90,6 +92,8 @@ def _training_parts(draft: Draft) -> list[tuple[str, str]]:
 def _tuning_parts(draft: Draft, model: ModelShape) -> list[tuple[str, str]]:
     """What is trained on what, and where the weights' shape is known from."""
     tune, known = draft.profile.finetune, qlora_model.known(draft.profile)
+    if qlora_model.awaited(draft.profile):
+        return [("model", "the weights': they are not given yet")]
     if known is None:
         return [("model", "its shape is not known, so nothing is planned: name it on the model step")]
     why = f" ({known.why})" if known.why else ""

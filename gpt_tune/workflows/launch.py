@@ -15,6 +15,7 @@ from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.recipes import qlora_model
 from gpt_tune.recipes.base import JobSpec, Rendered
 from gpt_tune.schedulers.base import Cluster, Scheduler
+from gpt_tune.words import gpu_hours_words, seconds_words
 from gpt_tune.workflows import edits
 from gpt_tune.workflows.chosen import profile_of, without_model
 from gpt_tune.workflows.draft import Draft
@@ -52,6 +53,21 @@ class Launch:
     def node_hours(self) -> float | None:
         """Hours of whole nodes, which many sites charge by."""
         return None if self.seconds is None else self.spec.nodes * self.seconds / 3600
+
+    @property
+    def thousand_steps(self) -> float | None:
+        """GPU-hours of 1,000 steps, where only the data tells how many there will be."""
+        if self.plan is None or self.seconds is not None:
+            return None
+        return _gpu_hours(self.spec, 1000 * self.plan.step.seconds)
+
+    @property
+    def rate(self) -> str:
+        """The same in words, with the time they take; "" where the whole run is known, or nothing is."""
+        if self.plan is None or self.thousand_steps is None:
+            return ""
+        takes = seconds_words(1000 * self.plan.step.seconds)
+        return f"{gpu_hours_words(self.thousand_steps)} and about {takes} for each 1,000 steps"
 
 
 def prepare(

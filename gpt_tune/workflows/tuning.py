@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from gpt_tune.errors import UserError
@@ -19,7 +20,7 @@ BATCH_KEYS = (
     "finetune.micro_batch_size",
     "finetune.gradient_accumulation_steps",
 )
-_CHOSEN = "chosen on the plan step"
+CHOSEN = "chosen on the plan step"
 
 
 def model_of(draft: Draft) -> str:
@@ -54,6 +55,16 @@ def without_rival_layout(profile: Profile, key: str) -> Profile:
     return replace(profile, layout=replace(profile.layout, fixed=fixed))
 
 
+def tuning_settings(
+    draft: Draft, profile: Profile, said: Mapping[str, str]
+) -> tuple[Profile, dict[str, str]]:
+    """A job's settings and where they come from, with the model that the weights are of and the layout chosen."""
+    known = qlora_model.known(profile)
+    chosen = [k for k in qlora_layout.KEYS.values() if value_at(profile, k) != value_at(draft.profile, k)]
+    said = {**said, **dict.fromkeys(chosen, CHOSEN)}
+    return qlora_model.settled(profile), {**said, "model.id": known.why} if known and known.why else said
+
+
 def tuned(draft: Draft, plan: Plan, asked: PlanRequest | None) -> Draft:
     """The draft with what it names itself turned to a plan's numbers; what it leaves open stays the planner's.
 
@@ -65,7 +76,7 @@ def tuned(draft: Draft, plan: Plan, asked: PlanRequest | None) -> Draft:
     before = plan_request(draft.profile, draft.site, None if draft.plan_only else draft.cluster)
     profile = qlora_layout.with_layout(draft.profile, qlora_layout.flat_of(plan.layout), open_too=False)
     turned = [k for k in qlora_layout.KEYS.values() if value_at(profile, k) != value_at(draft.profile, k)]
-    draft = replace(draft, profile=profile, origins={**draft.origins, **dict.fromkeys(turned, _CHOSEN)})
+    draft = replace(draft, profile=profile, origins={**draft.origins, **dict.fromkeys(turned, CHOSEN)})
     if asked is None:
         return draft
     for key, old, new in (

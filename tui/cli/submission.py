@@ -31,6 +31,8 @@ def describe(launch: Launch) -> None:
         say(f"  step     {seconds_words(launch.plan.step.seconds)}, memory {memory_words(launch.plan)} GiB")
     if launch.gpu_hours:
         say(f"  cost     {gpu_hours_words(launch.gpu_hours)}")
+    elif launch.rate:
+        say(f"  cost     {launch.rate}")
     if launch.edited:
         say(f"  edited   {', '.join(launch.edited)}")
     say(f"  folder   {spec.run_dir}")
@@ -77,6 +79,7 @@ def report_dry_run(launch: Launch, as_json: bool) -> int:
                 "files": [f.path for f in launch.rendered.files],
                 "plan": launch.plan.to_json() if launch.plan else None,
                 "gpu_hours": launch.gpu_hours,
+                "gpu_hours_per_1000_steps": launch.thousand_steps,
                 "warnings": list(launch.warnings),
                 "node_hours": launch.node_hours,
                 "edited": list(launch.edited),

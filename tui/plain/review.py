@@ -74,7 +74,8 @@ def _say_cost(draft: Draft, ask: Asker) -> None:
         ask.say(f"  Not ready: {clean(str(error))}")
         return
     takes = "unknown" if ready.seconds is None else f"about {seconds_words(ready.seconds)}"
-    ask.say(f"  cost: {gpu_hours_words(ready.gpu_hours)}; time: {takes}")
+    cost = ready.rate or f"{gpu_hours_words(ready.gpu_hours)}; time: {takes}"
+    ask.say(f"  cost: {cost}")
     for path, why in ready.lost:
         ask.say(f"  Your change of {clean(path)} is left out: {why}.")
     if ready.edited:

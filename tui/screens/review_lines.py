@@ -25,15 +25,16 @@ def cost_lines(ready: Launch, plan_only: bool, starts: str) -> list[Line]:
     kind = spec.profile.resources.node or spec.profile.resources.gpu
     where = f"for {kind}, planning only" if plan_only else f"on {spec.site.cluster}"
     size = f"{what} on {plural(spec.nodes, 'node')}"
-    takes = _time_words(ready)
+    takes, rate = _time_words(ready), ready.rate
+    costs: Line = [
+        ("costs ", ""),
+        (_cost_words(ready), "accent"),
+        (f", takes {takes}" if takes else "; nobody can tell how long it takes", ""),
+    ]
     place = "nothing is written until you say where" if plan_only else f"in {_short_path(spec.run_dir)}"
     return [
         [(f"{spec.profile.recipe} {where}", "strong"), (f"  {size}{_steps_words(ready)}", "")],
-        [
-            ("costs ", ""),
-            (_cost_words(ready), "accent"),
-            (f", takes {takes}" if takes else "; nobody can tell how long it takes", ""),
-        ],
+        [("costs ", ""), (rate, "accent"), ("; how many, only the data tells", "")] if rate else costs,
         [(f"{starts}; " if starts else "", ""), (place, "muted")],
     ]
 

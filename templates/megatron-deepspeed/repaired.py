@@ -1,4 +1,4 @@
-"""Run Megatron-DeepSpeed's pretrain_gpt.py with eight defects of its public 2025 snapshot (4efb479) mended.
+"""Run Megatron-DeepSpeed's pretrain_gpt.py with nine defects of its public 2025 snapshot (4efb479) mended.
 
     python repaired.py [--rope-scaling TEXT] [--vocabulary N] /path/to/Megatron-DeepSpeed/pretrain_gpt.py ARGUMENTS...
 
@@ -19,6 +19,7 @@ The job starts the trainer through this file only when its layout meets one of t
 8. Sequence parallelism under DeepSpeed: norms and the biases of row-parallel matrices see their part of the sequence
    only, and nobody adds up the gradients of the parts (Megatron's own optimizer would, DeepSpeed's does not), so
    that these parameters drift apart over the tensor-parallel ranks.
+9. The fused softmax is imported by its name, under which PyTorch since 2.11 leaves no extension that it has loaded.
 Nothing in the checkout is changed.
 """
 
@@ -135,19 +136,82 @@ def mend_positions(layers):
     layers.SequenceParallelPositionEmbedding = PositionEmbedding
 
 
-def mend_parts(deepspeed, torch, group):
+def summing(torch, group):
+    """A function of parameters that changes none of them, and adds up their gradients over ranks in one message."""
+
+    class Sum(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *parameters):
+            ctx.set_materialize_grads(False)
+            return tuple(parameter.view_as(parameter) for parameter in parameters)
+
+        @staticmethod
+        def backward(_ctx, *gradients):
+            present = [gradient for gradient in gradients if gradient is not None]
+            if not present:
+                return gradients
+            together = torch.cat([gradient.reshape(-1) for gradient in present])
+            torch.distributed.all_reduce(together, group=group())
+            sums = iter(together.split([gradient.numel() for gradient in present]))
+            return tuple(None if g is None else next(sums).view_as(g).to(g.dtype) for g in gradients)
+
+    return Sum.apply
+
+
+def sees_part(parameter):
+    """Whether a parameter's gradient comes from a part of the sequence."""
+    return getattr(parameter, "sequence_parallel", False)
+
+
+def send_together(layer, sums, sent):
+    """While the layer runs, its modules find under such parameters' names what `sums` makes of them all.
+
+    Each message makes the ranks wait for one another: one a layer instead of six. sent: ids of parameters met.
+    """
+    places = [
+        (module, name, parameter)
+        for module in layer.modules()
+        for name, parameter in module._parameters.items()
+        if sees_part(parameter)
+    ]
+
+    def before(*_):
+        # ZeRO-3 fetches a parameter when its own module starts: here there is nothing to be had yet.
+        if not places or any(hasattr(parameter, "ds_id") for _, _, parameter in places):
+            return
+        for (module, name, parameter), summed in zip(places, sums(*(place[2] for place in places))):
+            module.__dict__[name] = summed
+            sent.add(id(parameter))
+
+    def after(*_):
+        for module, name, _ in places:
+            module.__dict__.pop(name, None)
+
+    layer.register_forward_pre_hook(before)
+    layer.register_forward_hook(after)
+
+
+def mend_parts(deepspeed, torch, transformer, group):
     """Add up the gradients of parameters that see a part of the sequence (defect 8). group: gives the ranks."""
     plain = deepspeed.initialize
+    sums, sent = summing(torch, group), set()
 
-    def total(gradient):
-        summed = gradient.clone()
-        torch.distributed.all_reduce(summed, group=group())
-        return summed
+    def alone(parameter):
+        def total(gradient):
+            if id(parameter) in sent:
+                return None
+            summed = gradient.clone()
+            torch.distributed.all_reduce(summed, group=group())
+            return summed
+
+        parameter.register_hook(total)
 
     def initialize(*args, **kwargs):
-        for parameter in kwargs["model"].parameters():
-            if getattr(parameter, "sequence_parallel", False):
-                parameter.register_hook(total)
+        for module in kwargs["model"].modules():
+            if isinstance(module, transformer.ParallelTransformerLayer):
+                send_together(module, sums, sent)
+        for parameter in filter(sees_part, kwargs["model"].parameters()):
+            alone(parameter)
         return plain(*args, **kwargs)
 
     deepspeed.initialize = initialize
@@ -180,16 +244,23 @@ def mend_attention(transformer):
 
 
 def mend_kernels(extension, capability):
-    """Build the trainer's kernels for the GPU at hand only (defect 4). Other extensions are left alone."""
+    """Build the trainer's kernels for the GPU at hand only, and let them be found by name (defects 4 and 9).
+
+    Other extensions are left alone.
+    """
     plain = extension.load
 
-    def load(*args, **kwargs):
+    def load(name, *args, **kwargs):
         flags = list(kwargs.get("extra_cuda_cflags") or [])
-        if "arch=compute_70,code=sm_70" in flags and capability is not None:
+        if "arch=compute_70,code=sm_70" not in flags:
+            return plain(name, *args, **kwargs)
+        if capability is not None:
             number = "".join(str(part) for part in capability)
             kept = [f for f in flags if f != "-gencode" and not f.startswith("arch=compute_")]
             kwargs["extra_cuda_cflags"] = [*kept, "-gencode", f"arch=compute_{number},code=sm_{number}"]
-        return plain(*args, **kwargs)
+        module = plain(name, *args, **kwargs)
+        sys.modules.setdefault(name, module)
+        return module
 
     extension.load = load
 
@@ -229,7 +300,7 @@ def main():
         mend_rotary(rotary, transformer)
         mend_positions(importlib.import_module("megatron.core.tensor_parallel.layers"))
         ranks = importlib.import_module("megatron.core.parallel_state").get_tensor_model_parallel_group
-        mend_parts(importlib.import_module("deepspeed"), importlib.import_module("torch"), ranks)
+        mend_parts(importlib.import_module("deepspeed"), importlib.import_module("torch"), transformer, ranks)
         mend_attention(transformer)
         mend_kernels(importlib.import_module("torch.utils.cpp_extension"), capability_of_gpu())
     except (ImportError, AttributeError) as error:

@@ -99,18 +99,26 @@ def test_the_angles_travel_like_a_tensor_and_are_stored_as_a_list(repaired: Any)
     assert type(pickle.loads(pickle.dumps(repaired.Pair([1, 2])))) is list
 
 
-def test_kernels_are_built_for_the_gpu_at_hand(repaired: Any) -> None:
+def test_kernels_are_built_for_the_gpu_at_hand(repaired: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
-    extension = types.SimpleNamespace(load=lambda **kwargs: seen.append(kwargs))
+
+    def plain(name: str, **kwargs: Any) -> str:
+        seen.append(kwargs)
+        return f"the module {name}"
+
+    extension = types.SimpleNamespace(load=plain)
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
     repaired.mend_kernels(extension, (9, 0))
     theirs = ["-O3", "-gencode", "arch=compute_70,code=sm_70", "--use_fast_math", "-U__CUDA", "-gencode",
               "arch=compute_80,code=sm_80"]  # fmt: skip
-    extension.load(name="softmax", extra_cuda_cflags=theirs)
+    assert extension.load(name="softmax_by_name", extra_cuda_cflags=theirs) == "the module softmax_by_name"
     assert seen[0]["extra_cuda_cflags"] == [
         "-O3", "--use_fast_math", "-U__CUDA", "-gencode", "arch=compute_90,code=sm_90",
     ]  # fmt: skip
+    assert sys.modules["softmax_by_name"] == "the module softmax_by_name"
     extension.load(name="other", extra_cuda_cflags=["-gencode", "arch=compute_80,code=sm_80"])
     assert seen[1]["extra_cuda_cflags"] == ["-gencode", "arch=compute_80,code=sm_80"]
+    assert "other" not in sys.modules
 
 
 def test_rotary_turns_by_position_times_frequency(repaired: Any) -> None:
@@ -244,37 +252,145 @@ class Parameter:
     def register_hook(self, hook: Any) -> None:
         self.hooks.append(hook)
 
+    def view_as(self, _other: Any) -> tuple[str, Parameter]:
+        return "copy", self
+
 
 class Gradient:
-    def __init__(self, value: float) -> None:
-        self.value = value
+    """A tensor as a list of numbers, with what is asked of it."""
+
+    dtype = "bf16"
+
+    def __init__(self, *values: float) -> None:
+        self.values = list(values)
 
     def clone(self) -> Gradient:
-        return Gradient(self.value)
+        return Gradient(*self.values)
+
+    def reshape(self, _size: int) -> Gradient:
+        return self
+
+    def numel(self) -> int:
+        return len(self.values)
+
+    def split(self, sizes: list[int]) -> list[Gradient]:
+        rest = list(self.values)
+        return [Gradient(*(rest.pop(0) for _ in range(size))) for size in sizes]
+
+    def view_as(self, _other: Gradient) -> Gradient:
+        return self
+
+    def to(self, _dtype: str) -> Gradient:
+        return self
 
 
-def test_gradients_of_parts_are_summed_and_no_others(repaired: Any) -> None:
-    norm, matrix, plain = Parameter(True), Parameter(False), Parameter(None)
+class Module:
+    """A module with parameters, modules below it and hooks."""
+
+    def __init__(self, parameters: dict[str, Parameter], *below: Module) -> None:
+        self._parameters, self.below = parameters, below
+        self.before: list[Any] = []
+        self.after: list[Any] = []
+
+    def modules(self) -> list[Module]:
+        return [self, *(m for module in self.below for m in module.modules())]
+
+    def parameters(self) -> list[Parameter]:
+        return [p for module in self.modules() for p in module._parameters.values()]
+
+    def register_forward_pre_hook(self, hook: Any) -> None:
+        self.before.append(hook)
+
+    def register_forward_hook(self, hook: Any) -> None:
+        self.after.append(hook)
+
+
+class Layer(Module):
+    """The trainer's layer."""
+
+
+class Function:
+    """PyTorch's, without a graph: forward alone."""
+
+    forward: Any
+    set_materialize_grads: Any = staticmethod(lambda _value: None)
+
+    @classmethod
+    def apply(cls, *inputs: Any) -> Any:
+        return cls.forward(cls, *inputs)
+
+
+@pytest.fixture
+def mended(repaired: Any) -> types.SimpleNamespace:
+    """A DeepSpeed and a PyTorch as mend_parts sees them; all_reduce doubles, `messages` counts."""
+    messages: list[int] = []
+
+    def all_reduce(gradient: Gradient, group: str) -> None:
+        assert group == "ranks"
+        messages.append(gradient.numel())
+        gradient.values = [2 * value for value in gradient.values]
+
     calls: list[dict[str, Any]] = []
 
     def initialize(**kwargs: Any) -> str:
         calls.append(kwargs)
         return "engine"
 
-    def all_reduce(gradient: Gradient, group: str) -> None:
-        assert group == "ranks"
-        gradient.value *= 2
-
     deepspeed = types.SimpleNamespace(initialize=initialize)
-    torch = types.SimpleNamespace(distributed=types.SimpleNamespace(all_reduce=all_reduce))
-    repaired.mend_parts(deepspeed, torch, lambda: "ranks")
-    model = types.SimpleNamespace(parameters=lambda: [norm, matrix, plain])
-    assert deepspeed.initialize(model=model, config=1) == "engine"
-    assert calls == [{"model": model, "config": 1}]
+    torch = types.SimpleNamespace(
+        autograd=types.SimpleNamespace(Function=Function),
+        cat=lambda parts: Gradient(*(value for part in parts for value in part.values)),
+        distributed=types.SimpleNamespace(all_reduce=all_reduce),
+    )
+    repaired.mend_parts(
+        deepspeed, torch, types.SimpleNamespace(ParallelTransformerLayer=Layer), lambda: "ranks"
+    )
+    return types.SimpleNamespace(deepspeed=deepspeed, torch=torch, messages=messages, calls=calls)
+
+
+def test_gradients_of_parts_are_summed_and_no_others(mended: Any) -> None:
+    norm, matrix, plain = Parameter(True), Parameter(False), Parameter(None)
+    model = Module({"norm": norm, "matrix": matrix, "plain": plain})
+    assert mended.deepspeed.initialize(model=model, config=1) == "engine"
+    assert mended.calls == [{"model": model, "config": 1}]
     assert (len(norm.hooks), matrix.hooks, plain.hooks) == (1, [], [])
     given = Gradient(3.0)
-    assert norm.hooks[0](given).value == 6.0
-    assert given.value == 3.0  # autograd's own tensor is left alone
+    assert norm.hooks[0](given).values == [6.0]
+    assert given.values == [3.0]  # autograd's own tensor is left alone
+
+
+def test_a_layer_sends_its_parts_in_one_message(mended: Any, repaired: Any) -> None:
+    weight, bias, matrix = Parameter(True), Parameter(True), Parameter(None)
+    norm = Module({"weight": weight, "bias": bias})
+    layer = Layer({"matrix": matrix}, norm)
+    mended.deepspeed.initialize(model=Module({}, layer))
+    layer.before[0](layer, ())
+    assert norm.__dict__["weight"] == ("copy", weight)
+    assert norm.__dict__["bias"] == ("copy", bias)
+    assert "matrix" not in layer.__dict__
+    layer.after[0](layer, (), None)
+    assert not {"weight", "bias"} & set(norm.__dict__)
+    # What was sent with the layer is not summed once more by the parameter's own hook.
+    assert weight.hooks[0](Gradient(3.0)) is None
+    backward = repaired.summing(mended.torch, lambda: "ranks").__self__.backward
+    found = backward(None, Gradient(1.0, 2.0), None, Gradient(5.0))
+    assert [None if g is None else g.values for g in found] == [[2.0, 4.0], None, [10.0]]
+    assert mended.messages == [3]
+    assert backward(None, None, None) == (None, None)
+    assert mended.messages == [3]
+
+
+def test_parts_under_zero_3_are_summed_one_by_one(mended: Any) -> None:
+    """Its parameters are empty until their own module starts."""
+    weight = Parameter(True)
+    weight.ds_id = 7  # type: ignore[attr-defined]
+    norm = Module({"weight": weight})
+    layer = Layer({}, norm)
+    mended.deepspeed.initialize(model=Module({}, layer))
+    layer.before[0](layer, ())
+    assert "weight" not in norm.__dict__
+    layer.after[0](layer, (), None)
+    assert weight.hooks[0](Gradient(3.0)).values == [6.0]
 
 
 def test_each_rank_has_the_whole_table_of_positions(repaired: Any) -> None:

@@ -107,7 +107,8 @@ def test_kernels_are_built_for_the_gpu_at_hand(repaired: Any, monkeypatch: pytes
         return f"the module {name}"
 
     extension = types.SimpleNamespace(load=plain)
-    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    known: dict[str, Any] = dict(sys.modules)
+    monkeypatch.setattr(sys, "modules", known)
     repaired.mend_kernels(extension, (9, 0))
     theirs = ["-O3", "-gencode", "arch=compute_70,code=sm_70", "--use_fast_math", "-U__CUDA", "-gencode",
               "arch=compute_80,code=sm_80"]  # fmt: skip
@@ -115,10 +116,10 @@ def test_kernels_are_built_for_the_gpu_at_hand(repaired: Any, monkeypatch: pytes
     assert seen[0]["extra_cuda_cflags"] == [
         "-O3", "--use_fast_math", "-U__CUDA", "-gencode", "arch=compute_90,code=sm_90",
     ]  # fmt: skip
-    assert sys.modules["softmax_by_name"] == "the module softmax_by_name"
+    assert known["softmax_by_name"] == "the module softmax_by_name"
     extension.load(name="other", extra_cuda_cflags=["-gencode", "arch=compute_80,code=sm_80"])
     assert seen[1]["extra_cuda_cflags"] == ["-gencode", "arch=compute_80,code=sm_80"]
-    assert "other" not in sys.modules
+    assert "other" not in known
 
 
 def test_rotary_turns_by_position_times_frequency(repaired: Any) -> None:

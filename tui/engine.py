@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from threading import Lock
+from time import monotonic
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    from gpt_tune.jobs.pacing import Budget
     from gpt_tune.ledger.record import RunRecord
     from gpt_tune.schedulers.base import Cluster, JobStatus
     from gpt_tune.workflows.draft import Draft
     from gpt_tune.workflows.queue import MyJob, Offer, QueueView
     from gpt_tune.workflows.replay import Tape
+    from gpt_tune.workflows.told import Told
     from gpt_tune.workflows.watch import Watch
     from tui.poller import Answer
 
@@ -55,10 +58,13 @@ class Engine:
         "comparing": "gpt_tune.workflows.comparing",
     }
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._lock = Lock()
+        self._clock = clock
         self._ledger: Any = None
         self._schedulers: dict[str, Any] = {}
+        self._told: Told | None = None
+        self._budgets: dict[str, Budget] = {}
         self.tapes: dict[str, Tape] = {}  # recordings being played, by the run id of their record
 
     def __getattr__(self, room: str) -> ModuleType:
@@ -92,12 +98,56 @@ class Engine:
         name = self.choices.needs_cluster(draft)
         return (self.choices.load_cluster(draft, name) if name else draft), resubmission.changes
 
+    # What the runs' files tell, between two polls of all runs.
+    @property
+    def told(self) -> Told:
+        with self._lock:
+            if self._told is None:
+                self._told = import_module("gpt_tune.workflows.told").Told(clock=self._clock)
+            return self._told
+
+    def _budget_of(self, cluster: str) -> Budget:
+        """What may be asked of a cluster's controller in the background."""
+        from gpt_tune.jobs.pacing import Budget
+
+        return self._budgets.setdefault(cluster, Budget(self._clock))
+
+    def free_at(self) -> float:
+        """From when on all clusters may be asked about all runs again, on the clock."""
+        from gpt_tune.jobs.polling import POLL_REQUESTS
+
+        return max((b.free_at(POLL_REQUESTS) for b in self._budgets.values()), default=float("-inf"))
+
+    def files_tell(self, records: Sequence[RunRecord]) -> bool:
+        """Whether the files of all these runs are seen here, so that polls may be rarer."""
+        return self._told is not None and all(self._told.tells(r) for r in records)
+
+    def ask_told(self, before: Sequence[RunRecord]) -> Answer | None:
+        """Look at the files of live runs, and ask about those whose job began or ended; None when nobody was asked."""
+        from gpt_tune.workflows import told as room
+        from tui.poller import Answer
+
+        by_cluster: dict[str, list[RunRecord]] = {}
+        for record in self.told.news(before):
+            by_cluster.setdefault(record.cluster, []).append(record)
+        schedulers, error = self._schedulers_of(set(by_cluster))
+        calls = sum(s.calls for s in schedulers)
+        asked = [
+            room.ask(self.told, by_cluster[s.cluster], s, self.ledger, self._budget_of(s.cluster))
+            for s in schedulers
+        ]
+        if not any(asked):
+            return None
+        records = self.runs()
+        changed = [(r.run_id, r.state) for r in records] != [(r.run_id, r.state) for r in before]
+        return Answer(records, sum(s.calls for s in schedulers) - calls, error, changed, before)
+
     def ask_jobs(self, before: Sequence[RunRecord], forced: bool) -> Answer:
         """Bring live runs up to date: one batched call for each cluster that has any.
 
         Unless forced, an answer that another gpt-tune of this user got just now is good enough.
         """
-        from gpt_tune.jobs.polling import FAST_SECONDS
+        from gpt_tune.jobs.polling import FAST_SECONDS, HINT_SHARED_SECONDS, POLL_REQUESTS, SLOW_SECONDS
         from gpt_tune.schedulers.slurm_api import way_words
         from gpt_tune.workflows import progress
         from tui.poller import Answer
@@ -107,8 +157,15 @@ class Engine:
         carried = self.live.carried(self.ledger)
         schedulers, error = self._schedulers_of({r.cluster for r in (*open_runs, *carried)})
         calls = sum(s.calls for s in schedulers)
+        live = [r for r in open_runs if r.active and r.scheduler != "local"]
+        self.told.news(live)  # looked at before asking: what is written meanwhile is news
+        shared = SLOW_SECONDS - HINT_SHARED_SECONDS if self.files_tell(live) else FAST_SECONDS
         if schedulers:
-            self.live.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else FAST_SECONDS)
+            for scheduler in () if forced else schedulers:
+                self._budget_of(scheduler.cluster).spend(POLL_REQUESTS)
+            self.live.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else shared)
+        for record in live:
+            self.told.asked(self.ledger.get(record.run_id))
         asked = {r.run_id for r in open_runs}
         progress.note(self.ledger, [r for r in self.runs() if r.run_id in asked])
         failed = [p for p in (self.ledger.poll(s.cluster) for s in schedulers) if p.failures]
@@ -199,7 +256,7 @@ class Engine:
         if record.run_id in self.tapes:
             played: Watch = self.replay.watch_of(self.tapes[record.run_id])
             return played
-        watch: Watch = self.records.watch_of(record, state_source)
+        watch: Watch = self.records.watch_of(record, state_source, self.told)
         return watch
 
     def demo_tape(self) -> Tape:

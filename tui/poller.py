@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tui.engine import Engine
 
 TICK_SECONDS = 0.5  # how often it is looked whether a poll is due; looking costs nothing
+FILES_SECONDS = 1.0  # between two looks at the files of live runs
 BEHIND_SECONDS = 60.0  # between two polls while no screen shows states
 
 
@@ -42,11 +43,12 @@ class Answer:
 
 
 class JobsPolled(Message):
-    """Posted by the worker, once a poll."""
+    """Posted by the worker, once a poll. told: only of runs whose files told of a change."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, told: bool = False) -> None:
         super().__init__()
         self.answer = answer
+        self.told = told
 
 
 class Poller:
@@ -67,6 +69,8 @@ class Poller:
         self._asked_at = float("-inf")
         self._by_itself = threading.local()  # on: this thread's poll is one that nobody asked for
         self._ways: tuple[str, ...] = ()
+        self._looking = False
+        self._looked_at = float("-inf")
         self.set_interval(TICK_SECONDS, self._tick)  # type: ignore[attr-defined]
 
     def refresh_jobs(self, force: bool = False) -> None:
@@ -97,9 +101,35 @@ class Poller:
     def _wanted(self) -> bool:
         return bool(getattr(self._shown(), "WANTS_JOBS", False))
 
+    def _look_at_files(self, now: float) -> None:
+        """In between: the files of live runs tell at once that a job began or ended."""
+        if self._looking or self._asking or now < self._looked_at + FILES_SECONDS:
+            return
+        if not self._wanted() or not any(r.active and r.scheduler != "local" for r in self.records):
+            return
+        self._looking, self._looked_at = True, now
+        self.run_worker(  # type: ignore[attr-defined]
+            self._ask_told, thread=True, exclusive=True, group="files", name="files", exit_on_error=False
+        )
+
+    def _ask_told(self) -> None:
+        """In a worker thread: a network file system may be slow, too."""
+        self._by_itself.on = True
+        try:
+            answer = self.engine.ask_told(self.records)
+        except UserError:  # the next poll of all runs says so
+            answer = None
+        finally:
+            self._by_itself.on = self._looking = False
+        if answer is not None:
+            self.post_message(JobsPolled(answer, told=True))  # type: ignore[attr-defined]
+
     def _tick(self) -> None:
         now = monotonic()
+        self._look_at_files(now)
         if self._asking or self._due is None or now < self._due:
+            return
+        if not (self._quick or self._local) and now < self.engine.free_at():
             return
         if not self._wanted() and (now < self._asked_at + BEHIND_SECONDS or not self._any_live()):
             return
@@ -122,9 +152,12 @@ class Poller:
 
     def on_jobs_polled(self, event: JobsPolled) -> None:
         answer, now = event.answer, monotonic()
+        self._call_times.extend([now] * answer.calls)
+        if event.told:
+            self._take(answer)
+            return
         self._asking = False
         self._quick = max(self._quick - 1, 0)
-        self._call_times.extend([now] * answer.calls)
         self._error = answer.error
         self._failures = self._failures + 1 if answer.error else 0
         if not answer.error:
@@ -132,9 +165,13 @@ class Poller:
         if answer.changed:
             self._changed_at = now
         self._ways = answer.ways or self._ways
+        self._take(answer)
+        self._plan_next()
+
+    def _take(self, answer: Answer) -> None:
+        """Take the runs as they are now, and show them."""
         self.runs_changed(self.records or answer.before, answer.records)
         self.records = answer.records
-        self._plan_next()
         shown = self._shown()
         show = getattr(shown, "show_records", None)
         # One that is just being opened reads them itself, and one that is being closed shows nothing more.
@@ -159,6 +196,7 @@ class Poller:
             unchanged_seconds=monotonic() - self._changed_at,
             failures=self._failures,
             jitter=random(),
+            files_tell=self.engine.files_tell([r for r in active if r.scheduler != "local"]),
         )
         self._due = None if wait is None else monotonic() + wait
 

@@ -15,34 +15,39 @@ _WINDOW_SECONDS = 60.0
 class Budget:
     """The requests that a cluster's controller got in the background: never more than REQUESTS_A_MINUTE in any minute.
 
-    clock: seconds that only go forward.
+    clock: seconds that only go forward. told: requests made because a file told of a change. These leave room for the
+    next poll of all runs, however much the files tell.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._spent: deque[tuple[float, int]] = deque()
+        self._spent: deque[tuple[float, int, bool]] = deque()
 
-    def spend(self, requests: int) -> None:
-        self._spent.append((self._clock(), requests))
+    def spend(self, requests: int, told: bool = False) -> None:
+        self._spent.append((self._clock(), requests, told))
 
-    def free_at(self, requests: int) -> float:
+    def free_at(self, requests: int, told: bool = False) -> float:
         """From when on so many may be sent, on the clock; in the past when they may be sent now."""
         now = self._clock()
         while self._spent and now - self._spent[0][0] >= _WINDOW_SECONDS:
             self._spent.popleft()
-        left = polling.REQUESTS_A_MINUTE - sum(n for _, n in self._spent)
-        at = float("-inf")
-        for (
-            spent_at,
-            number,
-        ) in self._spent:  # oldest first: as each leaves the minute, there is room for more
-            if left >= requests:
-                break
-            left, at = left + number, spent_at + _WINDOW_SECONDS
-        return at
+        at = _free_at(requests, polling.REQUESTS_A_MINUTE, [(at, n) for at, n, _ in self._spent])
+        if not told:
+            return at
+        limit = polling.REQUESTS_A_MINUTE - polling.POLL_REQUESTS
+        return max(at, _free_at(requests, limit, [(at, n) for at, n, by_file in self._spent if by_file]))
 
-    def allows(self, requests: int) -> bool:
-        return self.free_at(requests) <= self._clock()
+    def allows(self, requests: int, told: bool = False) -> bool:
+        return self.free_at(requests, told) <= self._clock()
+
+
+def _free_at(requests: int, limit: int, spent: list[tuple[float, int]]) -> float:
+    left, at = limit - sum(n for _, n in spent), float("-inf")
+    for spent_at, number in spent:  # oldest first: as each leaves the minute, there is room for more
+        if left >= requests:
+            break
+        left, at = left + number, spent_at + _WINDOW_SECONDS
+    return at
 
 
 class Pacer:

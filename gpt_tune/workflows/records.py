@@ -20,7 +20,7 @@ from gpt_tune.workflows.watching.attempts import earlier_seconds
 from gpt_tune.workflows.watching.pace import Prediction
 
 if TYPE_CHECKING:
-    from gpt_tune.workflows.told import Stat
+    from gpt_tune.workflows.told import Told
     from gpt_tune.workflows.watch import Watch, WatchUpdate
 
 
@@ -103,12 +103,16 @@ def training_gpus_of(record: RunRecord) -> int | None:
     return None if record.recipe == "smoke" else record.gpus or None
 
 
-def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | None = None) -> Watch:
+def watch_of(
+    record: RunRecord, state_source: Callable[[], JobStatus | None] | None = None, told: Told | None = None
+) -> Watch:
     """A monitor of one run: its logs, what was expected of it, and its state.
 
-    state_source: where the job's state comes from; None asks the scheduler through the ledger.
+    state_source: where the job's state comes from; None asks the scheduler through the ledger. told: who looks at the
+    run's files besides.
     """
     from gpt_tune.workflows import findings, remote_logs
+    from gpt_tune.workflows import told as looking
     from gpt_tune.workflows.watch import Watch
 
     paths = remote_logs.paths_of(record, of_every_job=chains.chain_of(record) is not None)
@@ -116,14 +120,16 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     shape = speed_shape_of(record)
     length = seq_length_of(record, shape)
     reader = remote_logs.reader_of(record, paths)
+    told = told or looking.Told()
+    if reader is not None:
+        told.through(record.run_id, reader.mark)
     watch = Watch(
         paths,
         reader=reader,
         prediction=prediction_of(record),
         shape=shape,
         gpus=record.gpus or (None if "adopted" in record.tags else 0),
-        state_source=state_source
-        or state_source_of(record.run_id, reader.mark if reader is not None else None),
+        state_source=state_source or state_source_of(record.run_id, told),
         seq_length=length,
         global_batch_size=int(tokens / length) if isinstance(tokens, (int, float)) and length else None,
         peak_tflops=peak_tflops_of(record),
@@ -137,13 +143,12 @@ def watch_of(record: RunRecord, state_source: Callable[[], JobStatus | None] | N
     return watch
 
 
-def state_source_of(run_id: str, stat: Stat | None = None) -> Callable[[], JobStatus | None]:
+def state_source_of(run_id: str, told: Told | None = None) -> Callable[[], JobStatus | None]:
     """Tells a run's state each time it is asked; the scheduler is asked for it at the engine's pace only, and when
-    the run's files tell of a change. stat: how these are looked at, where they are not on this machine."""
+    the run's files tell of a change. told: who looks at these."""
     from gpt_tune.workflows.asking import Asking
-    from gpt_tune.workflows.told import Told
 
-    return Asking(run_id, told=Told(stat) if stat is not None else None)
+    return Asking(run_id, told=told)
 
 
 def keeper_of(run_id: str) -> Callable[[WatchUpdate], None]:

@@ -137,9 +137,9 @@ def ask(
         return False
     several = len(news) * polling.ONE_JOB_REQUESTS > polling.POLL_REQUESTS
     if several or any(chains.chain_of(r) is not None for r in news):
-        if not budget.allows(polling.POLL_REQUESTS):
+        if not budget.allows(polling.POLL_REQUESTS, told=True):
             return False
-        budget.spend(polling.POLL_REQUESTS)
+        budget.spend(polling.POLL_REQUESTS, told=True)
         live.refresh(ledger, [scheduler], max_age_seconds=polling.HINT_SHARED_SECONDS)
     else:
         news = [r for r in news if _ask_one(r, scheduler, ledger, budget)]
@@ -149,9 +149,9 @@ def ask(
 
 
 def _ask_one(record: RunRecord, scheduler: Scheduler, ledger: Ledger, budget: Budget) -> bool:
-    if not budget.allows(polling.ONE_JOB_REQUESTS):
+    if not budget.allows(polling.ONE_JOB_REQUESTS, told=True):
         return False
-    budget.spend(polling.ONE_JOB_REQUESTS)
+    budget.spend(polling.ONE_JOB_REQUESTS, told=True)
     with suppress(UserError):  # the cluster is away: the next poll of all runs says so
         refreshing.update_one(record, scheduler, ledger)
     return True

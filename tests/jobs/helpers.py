@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from gpt_tune import jobs
 from gpt_tune.jobs.pacing import Pacer
@@ -13,6 +15,10 @@ from gpt_tune.profiles.schema import Profile, Resources, Site
 from gpt_tune.recipes.base import JobSpec, Prediction, Rendered, RenderedFile
 from gpt_tune.schedulers.base import Cluster, NodeGroup, Partition, Scheduler
 from tests.cluster import wait_until
+
+if TYPE_CHECKING:
+    from tui.engine import Engine
+    from tui.poller import Poller
 
 
 def group(gpu: str = "b200", nodes: int = 8, per_node: int = 8, **states: int) -> NodeGroup:
@@ -97,3 +103,23 @@ class Impatient(Pacer):
 
     def __init__(self, times: float = 60.0) -> None:
         super().__init__(lambda: times * time.monotonic())
+
+
+def screens(engine: Engine) -> Poller:
+    """The full-screen program without a terminal, with a screen that shows states: its workers run at once."""
+    from tui import poller
+
+    class Screens(poller.Poller):
+        screen_stack = (SimpleNamespace(WANTS_JOBS=True),)
+
+        def set_interval(self, *_: Any) -> None: ...
+
+        def run_worker(self, work: Callable[[], None], **_: Any) -> None:
+            work()
+
+        def post_message(self, message: Any) -> None:
+            self.on_jobs_polled(message)
+
+    app = Screens()
+    app.engine = engine
+    return app

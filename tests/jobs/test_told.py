@@ -15,9 +15,10 @@ from gpt_tune.schedulers.base import State
 from gpt_tune.workflows.asking import Asking
 from gpt_tune.workflows.told import Told
 from tests.cluster import SlurmCluster, wait_until
-from tests.jobs.helpers import prepared, rendered
+from tests.jobs.helpers import prepared, rendered, screens
 from tests.jobs.test_find import PLAIN
 from tests.jobs.test_good_guest import requests
+from tui.engine import Engine
 
 LATE_SECONDS = 3.0  # the promise is about two; the machine that runs the tests may be busy
 
@@ -64,6 +65,32 @@ def test_beginning_and_end_of_a_waiting_job_show_at_once(slurm: SlurmCluster, tm
     # One request each, or one more where Slurm still tidied up at the first.
     assert requests(slurm) - released <= polling.REQUESTS_A_MINUTE - polling.POLL_REQUESTS
     assert pacer.calls_last_minute >= 2
+
+
+@pytest.mark.slurm
+def test_the_screens_show_it_too(slurm: SlurmCluster, tmp_path: Path) -> None:
+    ledger = Ledger.open()
+    spec = prepared(clusters.connect(), tmp_path / "runs")
+    record = jobs.submit(spec, rendered(spec, "exit 4", "--hold"), clusters.connect(), ledger)
+    assert record.job_id is not None
+    app = screens(Engine())
+    app.start_polling()
+    app.refresh_jobs()
+    for _ in range(polling.QUICK_POLLS + 1):  # the last one is of the background
+        app._due = 0.0
+        app._tick()
+    assert [r.state for r in app.records] == ["PENDING"]
+    asked = app._asked_at
+    slurm.run("scontrol", "release", record.job_id)
+    wait_until(Path(record.run_dir, "exit_code").exists, 20, "the job's last action")
+
+    def ended() -> bool:
+        app._tick()
+        return app.records[0].state == "FAILED"
+
+    wait_until(ended, LATE_SECONDS, "the end on screen")
+    assert app._asked_at == asked  # no poll of all runs
+    assert app.records[0].exit_code == 4
 
 
 @pytest.mark.slurm
@@ -187,20 +214,29 @@ def test_what_files_cannot_tell() -> None:
         assert not there.news(other)
 
 
-def test_the_budget_of_a_minute() -> None:
+@pytest.mark.parametrize("told", [True, False])
+def test_the_budget_of_a_minute(told: bool) -> None:
+    """However much files tell: never more than the promise, and a poll of all runs is never late for it."""
     now = [0.0]
     budget = Budget(lambda: now[0])
+    pacer = Pacer(lambda: now[0], lambda: 0.0, budget)
     sent: list[tuple[float, int]] = []
+    polls: list[float] = []
     for second in range(600):
         now[0] = float(second)
-        for requests_ in (polling.POLL_REQUESTS, polling.ONE_JOB_REQUESTS):
-            if budget.allows(requests_):
-                budget.spend(requests_)
-                sent.append((now[0], requests_))
-        assert budget.free_at(polling.POLL_REQUESTS) >= budget.free_at(polling.ONE_JOB_REQUESTS)
+        for number in (polling.POLL_REQUESTS, polling.ONE_JOB_REQUESTS) if told else ():
+            if budget.allows(number, told=True):
+                budget.spend(number, told=True)
+                sent.append((now[0], number))
+        if pacer.due:
+            pacer.polled(["RUNNING"], changed=True, files_tell=told)
+            sent.append((now[0], polling.POLL_REQUESTS))
+            polls.append(now[0])
     for at, _ in sent:
         assert sum(n for other, n in sent if at <= other < at + 60) <= polling.REQUESTS_A_MINUTE
     assert sum(n for _, n in sent) == 10 * polling.REQUESTS_A_MINUTE
+    pace = polling.SLOW_SECONDS if told else polling.FAST_SECONDS
+    assert polls == [n * pace for n in range(int(600 / pace))]
 
 
 def test_a_beginning_and_an_end_within_one_minute_have_room_beside_the_poll_of_all() -> None:
@@ -213,9 +249,9 @@ def test_a_beginning_and_an_end_within_one_minute_have_room_beside_the_poll_of_a
         for later in (3.0, 9.0):
             now[0] = second + later
             assert not pacer.due
-            assert pacer.budget.allows(polling.ONE_JOB_REQUESTS)
-            pacer.budget.spend(polling.ONE_JOB_REQUESTS)
-        assert not pacer.budget.allows(polling.ONE_JOB_REQUESTS)
+            assert pacer.budget.allows(polling.ONE_JOB_REQUESTS, told=True)
+            pacer.budget.spend(polling.ONE_JOB_REQUESTS, told=True)
+        assert not pacer.budget.allows(polling.ONE_JOB_REQUESTS, told=True)
         assert pacer.max_age_seconds < polling.SLOW_SECONDS
 
 
@@ -239,8 +275,6 @@ def test_many_at_once_are_one_poll(home: Path, monkeypatch: pytest.MonkeyPatch) 
     budget = Budget(lambda: there.now)
     assert told_room.ask(there.told, records, None, ledger, budget)  # type: ignore[arg-type]
     assert polls == [polling.HINT_SHARED_SECONDS]
-    assert budget.allows(polling.POLL_REQUESTS)
-    budget.spend(polling.POLL_REQUESTS)
     there.now = 30.0
     assert not told_room.ask(there.told, records, None, ledger, budget)  # type: ignore[arg-type]
     assert len(polls) == 1

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from gpt_tune.diagnosis.engine import Diagnoser
 from gpt_tune.diagnosis.judged import Judgements
 from gpt_tune.diagnosis.types import Diagnosis, Finding
 from gpt_tune.logs.columns import Floats
@@ -29,6 +27,7 @@ from gpt_tune.workflows.watching.axes import AXES, FIGURES, axis_of
 from gpt_tune.workflows.watching.hang import Hang, judge_hang
 from gpt_tune.workflows.watching.history import History
 from gpt_tune.workflows.watching.pace import Pace, Prediction, Recent, pace_of, recent_of
+from gpt_tune.workflows.watching.readers import Readers
 from gpt_tune.workflows.watching.slowness import judge_slowness, own_past, with_slowness
 from gpt_tune.workflows.watching.update import LogLine, WatchUpdate, pane_lines
 from gpt_tune.workflows.watching.writers import Writer, Writers
@@ -42,29 +41,6 @@ STATE_SECONDS = 10.0  # between two questions to the state source
 KEEP_SECONDS = 5.0  # between two notes of progress
 SUMMARY_SECONDS = 2.0  # between two summaries of a long run
 LONG_RUN_STEPS = 20_000
-MANY_LINES = 500  # at once: then they are read in bulk
-
-
-@dataclass(slots=True)
-class _Readers:
-    """A parser and a diagnoser that read the same lines."""
-
-    parser: LogParser
-    diagnoser: Diagnoser = field(default_factory=Diagnoser)
-
-    def feed(self, batch: Batch, first_line: int | None) -> list[Step]:
-        """New lines; the steps they gave."""
-        self.diagnoser.feed(batch.lines, batch.source, first_line, batch.transient)
-        if len(batch.lines) < MANY_LINES:
-            return self.parser.feed(batch.lines, batch.source)
-        before = len(self.parser.best)
-        self.parser.feed_block(batch.raw, batch.source)
-        return self.parser.best.recent(len(self.parser.best) - before)
-
-    def feed_block(self, block: bytes, source: str, first_line: int) -> None:
-        """Raw lines of the past."""
-        self.diagnoser.feed_block(block, source, first_line)
-        self.parser.feed_block(block, source)
 
 
 class Watch:
@@ -116,8 +92,8 @@ class Watch:
         # `main` reads everything in order; `tail` shows the end while main still reads the past.
         more = more_formats(log_format)
         training = None if log_says_gpus else gpus or None
-        self._main = _Readers(LogParser(shape, training, seq_length, global_batch_size, more))
-        self._tail = _Readers(LogParser(shape, training, seq_length, global_batch_size, more))
+        self._main = Readers(LogParser(shape, training, seq_length, global_batch_size, more))
+        self._tail = Readers(LogParser(shape, training, seq_length, global_batch_size, more))
         self._history: dict[str, History] = {}
         self._line_numbers: dict[str, int] = {}
         self._lines: deque[LogLine] = deque(maxlen=MAX_KEPT_LINES)
@@ -163,6 +139,12 @@ class Watch:
         if update.new_findings or progress or (update.ended and iteration != self._kept_iteration):
             self._kept_at, self._kept_iteration = now, iteration
             self._keep(update)
+
+    def close(self) -> None:
+        """End what the reader of files elsewhere holds open."""
+        close = getattr(self._reader, "close", None)
+        if close is not None:
+            close()
 
     def set_judgements(self, judgements: Judgements) -> None:
         """What the user says of findings, by id; it holds from the next poll on."""
@@ -352,7 +334,7 @@ class Watch:
         return bool(self._history)
 
     @property
-    def _front(self) -> _Readers:
+    def _front(self) -> Readers:
         return self._tail if self._reading_history and len(self._tail.parser.best) else self._main
 
     @property

@@ -16,6 +16,7 @@ import pytest
 
 from gpt_tune import clusters, jobs
 from gpt_tune.errors import SchedulerError
+from gpt_tune.jobs import polling
 from gpt_tune.ledger import Ledger
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Site
@@ -23,6 +24,8 @@ from gpt_tune.schedulers import ssh
 from gpt_tune.schedulers.base import ENDED, SubmitUnknown, Unreachable
 from gpt_tune.schedulers.ssh import Connection, LoginNeeded, Target
 from gpt_tune.schedulers.ssh_slurm import SshSlurm, guess_run_root
+from gpt_tune.workflows import records, told
+from gpt_tune.workflows.asking import Asking
 from tests.cluster import SlurmCluster, wait_until
 from tests.jobs.helpers import prepared, refreshed_until, rendered
 from tests.schedulers import test_contract as contract
@@ -80,6 +83,32 @@ def test_submit_follow_and_end(laptop: SshSlurm, tmp_path: Path) -> None:
     [log] = jobs.resolved_log_paths(ended, laptop.files)
     assert laptop.files.read(log) == b"hello\nbye\n"
     assert laptop.files.list(record.run_dir) == sorted(p.name for p in Path(record.run_dir).iterdir())
+
+
+def test_beginning_and_end_show_through_the_channel_of_the_log(
+    laptop: SshSlurm, slurm_cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No poll is due, and no file is looked at from here: the line that brings the log brings them, too."""
+    spec = prepared(laptop, tmp_path / "runs")
+    body = "for i in {1..600}; do [ -e go ] && exit 3; read -t 0.05 <> <(:) || :; done"
+    record = jobs.submit(spec, rendered(spec, body, "--hold"), laptop, Ledger.open())
+    assert record.job_id is not None
+    monkeypatch.setattr(told, "on_this_machine", None)
+    watch = records.watch_of(record)
+    source = watch._state_source
+    assert isinstance(source, Asking)
+    for _ in range(polling.QUICK_POLLS):
+        watch.poll()
+        source.pacer._due, watch._asked = 0.0, 0.0
+    source.pacer.polled(["PENDING"], files_tell=True)
+    asked = source.pacer.due_at
+    slurm_cluster.run("scontrol", "release", record.job_id)
+    wait_until(Path(record.run_dir, "started").exists, 20, "the job's first action")
+    wait_until(lambda: watch.poll().state == "RUNNING", 5, "its beginning on screen")
+    Path(record.run_dir, "go").touch()
+    wait_until(lambda: watch.poll().state == "FAILED", 5, "its end on screen")
+    assert source.pacer.due_at == asked or not Ledger.open().get(record.run_id).active
+    watch.close()
 
 
 def test_cancel_from_here(laptop: SshSlurm, tmp_path: Path) -> None:

@@ -151,17 +151,18 @@ def _scores(setup: Setup, c: Columns, raw: Floats) -> tuple[Floats, Floats, Floa
     """Bytes of attention scores kept, borrowed in forward and in backward; raw counts elements.
 
     Fused softmax keeps its output (2 bytes); unfused in fp32 keeps that (4) and, without dropout, the
-    16-bit copy. Dropout adds a mask (1) and its output (2).
+    16-bit copy. Dropout adds a mask (1) and its output (2). The fused softmax's backward works in place, so that
+    never more than one gradient of the scores (2) is borrowed.
     """
     fused = _fused_softmax(setup, c)
     if setup.dropout > 0:
         kept = np.where(fused, 5.0, 7.0)
         forward = np.where(fused, 2.0, 5.0)
-        backward = np.where(fused, 4.0, 5.0)
+        backward = np.where(fused, 2.0, 5.0)
     else:
         kept = np.where(fused, 2.0, 6.0)
         forward = np.where(fused, 2.0, 4.0)
-        backward = np.where(fused, 4.0, 6.0)
+        backward = np.where(fused, 2.0, 6.0)
     none = np.where(c.flash, 0.0, raw)
     return kept * none, forward * none, backward * none
 

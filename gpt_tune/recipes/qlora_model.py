@@ -17,6 +17,8 @@ _DEFAULT = ModelChoice().id
 _VARIANT = re.compile(
     r"-(?:instruct|chat|base|it|hf|unsloth|bf16|fp8|awq|gptq|bnb|[48]bit|\d+k|\d{4})(?=-|$)"
 )
+# Later versions of other shapes are models of their own in the catalogue.
+_VERSION = re.compile(r"-v\d+(?:\.\d+)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ def settled(profile: Profile) -> Profile:
 def by_name(weights: str) -> str | None:
     """The catalogue's model of a repository's name: Qwen/Qwen3-8B is qwen3-8b, and so is Qwen/Qwen3-8B-Base."""
     name = PurePosixPath(weights.strip()).name.lower().removeprefix("meta-")
-    for candidate in (name, _VARIANT.sub("", name)):
+    plain = _VARIANT.sub("", name)
+    for candidate in (name, plain, _VERSION.sub("", plain)):
         if candidate in _names():
             return _names()[candidate]
     return None

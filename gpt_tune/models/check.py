@@ -85,6 +85,8 @@ def checked(shape: ModelShape) -> ModelShape:
 
 def head_size_of(hidden: int, heads: int, where: str) -> int:
     """hidden / heads, or a UserError with the nearest numbers of heads and hidden sizes that divide."""
+    _within(hidden, "hidden", where.removeprefix(" of "), 1, _LIMITS["hidden"])
+    _within(heads, "heads", where.removeprefix(" of "), 1, _LIMITS["heads"])
     if hidden % heads == 0:
         return hidden // heads
     below = hidden // heads * heads

@@ -27,7 +27,7 @@ class Scaling:
     """kind: Hugging Face's word. original: positions that the unscaled model was trained with.
 
     llama3 leaves waves shorter than original/high alone and divides the frequency of those longer than original/low
-    by factor, with a slope between them. linear divides all of them.
+    by factor, with a slope between them (Llama 4 has none: high equals low). linear divides all of them.
     """
 
     kind: str
@@ -66,9 +66,9 @@ def parse(text: str, where: str = "the model") -> Scaling | None:
                 f"Write KIND and NAME=NUMBER of {', '.join(_NAMES)}.",
             )
     scaling = Scaling(kind, **values)
-    if scaling.high <= scaling.low:
+    if scaling.high < scaling.low:
         raise UserError(
-            f"rope_scaling of {where} has high {scaling.high:g}, not above low {scaling.low:g}.", "Swap them."
+            f"rope_scaling of {where} has high {scaling.high:g}, below low {scaling.low:g}.", "Swap them."
         )
     return scaling
 
@@ -98,5 +98,6 @@ def _scaled(frequency: float, scaling: Scaling) -> float:
     if scaling.kind == "linear":
         return frequency / scaling.factor
     waves = scaling.original * frequency / (2 * math.pi)  # in the original length
-    kept = min(1.0, max(0.0, (waves - scaling.low) / (scaling.high - scaling.low)))
+    slope = scaling.high - scaling.low
+    kept = min(1.0, max(0.0, (waves - scaling.low) / slope)) if slope else float(waves > scaling.high)
     return (1 - kept) * frequency / scaling.factor + kept * frequency

@@ -13,7 +13,6 @@ _MDS_ARGS = "Megatron-DeepSpeed megatron/arguments.py (4efb479)"
 _CRASH_CPU = (
     "measured: Megatron-DeepSpeed 4efb479 with DeepSpeed 0.19.8; get_batch and the embedding both scatter"
 )
-_CRASH = "measured: Megatron-DeepSpeed of July 2025 on H200"
 
 
 def _context_method(b: LayoutBatch, s: Setting) -> Mask:
@@ -102,20 +101,6 @@ def _sp_without_tp_words(x: Layout, s: Setting) -> tuple[str, str]:
     )
 
 
-def _sp_learned(b: LayoutBatch, s: Setting) -> Mask:
-    return (
-        b.sequence_parallel & (b.tensor_parallel > 1) & engine_mask(b, s) & (s.model.positions == "learned")
-    )
-
-
-def _sp_learned_words(x: Layout, s: Setting) -> tuple[str, str]:
-    return (
-        "Sequence parallel with learned positions fails in the pipeline engine of the 2025 Megatron-DeepSpeed "
-        "(index out of range) unless it is patched.",
-        "sequence_parallel=false",
-    )
-
-
 def _sp_no_engine(b: LayoutBatch, s: Setting) -> Mask:
     split = b.sequence_parallel & (b.tensor_parallel > 1)
     return split & ~engine_mask(b, s) & s.is_megatron_deepspeed
@@ -143,6 +128,5 @@ RULES: tuple[LegalityRule, ...] = (
     ),
     LegalityRule("sp-ulysses", _sp_with_ulysses, _sp_with_ulysses_words, "Megatron-DeepSpeed initialize.py"),
     LegalityRule("sp-tp1", _sp_without_tp, _sp_without_tp_words, _MDS_ARGS, avoid=True),
-    LegalityRule("sp-learned-positions", _sp_learned, _sp_learned_words, _CRASH, avoid=True),
     LegalityRule("sp-no-engine", _sp_no_engine, _sp_no_engine_words, _CRASH_CPU),
 )

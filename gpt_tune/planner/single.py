@@ -11,6 +11,7 @@ from gpt_tune.layouts import choices, legality
 from gpt_tune.layouts.choices import CHOICES
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import divisors
+from gpt_tune.layouts.trainers import features
 from gpt_tune.planner.build import default_layout, derived
 from gpt_tune.planner.cure import checked_fixes
 from gpt_tune.planner.evaluate import Evaluator
@@ -60,13 +61,15 @@ def _value(layout: Layout, name: str) -> Any:
 
 def _values(request: PlanRequest, layout: Layout, name: str) -> Sequence[Any]:
     """The values a key steps through, ascending."""
-    choice = CHOICES[name]
+    choice, f = CHOICES[name], features(request.trainer)
     if choice.kind == "bool":
         return (False, True)
+    if name == "recompute.granularity":
+        return f.recompute_granularities
     if choice.kind == "word":
         return (*((None,) if choice.nullable else ()), *choice.words)
     if name == "zero_stage":
-        return range(4)
+        return f.zero_stages
     if name == "micro_batch_size":
         return divisors(max(1, request.global_batch_size // layout.data_parallel))
     if name == "recompute.layers":

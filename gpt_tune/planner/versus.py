@@ -168,6 +168,8 @@ def _needless(behind: Plan, ahead: Plan) -> str:
         return "recomputes without gain"
     if b.zero_stage > a.zero_stage:
         return f"turns ZeRO-{b.zero_stage} on without gain"
+    if b.tensor_parallel > a.tensor_parallel:
+        return f"cuts matrices into {b.tensor_parallel} pieces, not {a.tensor_parallel}"
     if b.sequence_parallel and not a.sequence_parallel:
         return "turns sequence parallel on without gain"
     return "is no simpler"

@@ -35,6 +35,10 @@ def _engine_off(s: Situation) -> bool:
     return _mds(s) and not pipeline_engine(s.layout, s.setting.trainer)
 
 
+def _engine_on(s: Situation) -> bool:
+    return _mds(s) and pipeline_engine(s.layout, s.setting.trainer)
+
+
 def _engine_off_words(s: Situation) -> str:
     x = s.layout
     why = f"ZeRO-{x.zero_stage}" if x.zero_stage >= 2 else f"Ulysses {x.context_parallel}"
@@ -96,6 +100,17 @@ PRACTICES: tuple[Practice, ...] = (
             "for the same communication."
         ),
         "Korthikanti et al., arXiv 2205.05198",
+    ),
+    Practice(
+        "sp-learned-positions",
+        "note",
+        lambda s: _sequence(s) and s.setting.model.positions == "learned" and _engine_on(s),
+        lambda s: (
+            "Sequence parallel with learned positions stops stock Megatron-DeepSpeed in its pipeline engine (index out "
+            "of range); jobs of gpt-tune start it through repaired.py, which mends that."
+        ),
+        "measured on two H200 with Megatron-DeepSpeed of July 2025: stock stops, mended trains as without",
+        fix="sequence_parallel=false where Megatron-DeepSpeed is started by hand",
     ),
     Practice(
         "sp-pipe-partitioned",

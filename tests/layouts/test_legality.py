@@ -122,7 +122,6 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 AVOIDED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("sp-tp1", {"sequence_parallel": True}, {}),
-    ("sp-learned-positions", {"sequence_parallel": True, "tensor_parallel": 8}, {}),
     ("selective-flash", {"recompute": Recompute("selective")}, {}),
     ("recompute-block-engine", {"recompute": BLOCK, "zero_stage": 3}, {}),
 ]

@@ -176,13 +176,23 @@ def test_fixed_keys_are_kept(fix: list[str]) -> None:
 
 
 def test_a_layout_the_search_avoids_is_given_when_asked_for_with_a_warning() -> None:
-    asked = request(fix=["sequence_parallel=true", "pipeline_parallel=8", "tensor_parallel=8"])
+    asked = request(fix=["recompute=selective", "pipeline_parallel=8", "tensor_parallel=8"])
     plan = search(asked).plans[0]
-    assert plan.layout.sequence_parallel
-    assert "sp-learned-positions" in {r.rule for r in plan.reasons}
-    assert plan.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    assert plan.layout.recompute.granularity == "selective"
+    assert "selective-flash" in {r.rule for r in plan.reasons}
     free = search(request(fix=["pipeline_parallel=8", "tensor_parallel=8"]))
-    assert not any(p.layout.sequence_parallel for p in free.plans)
+    assert not any(p.layout.recompute.granularity == "selective" for p in free.plans)
+
+
+def test_sequence_parallelism_with_learned_positions_is_proposed_with_a_note() -> None:
+    """Measured on two GPUs: the job's own start of Megatron-DeepSpeed mends what stops it otherwise."""
+    asked = request("gpt-6.7b", 8, "p4d", fix=["tensor_parallel=8", "micro_batch_size=16"])
+    plan = next(p for p in search(asked).plans if p.layout.sequence_parallel)
+    assert plan.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    note = next(r for r in plan.reasons if r.rule == "sp-learned-positions")
+    assert "repaired.py" in note.text
+    llama = search(request("llama-2-7b", 8, "p4d", fix=["tensor_parallel=8", "micro_batch_size=8"])).plans
+    assert not any(r.rule == note.rule for p in llama for r in p.reasons)
 
 
 @pytest.mark.parametrize(

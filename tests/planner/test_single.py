@@ -152,3 +152,18 @@ def test_what_if_on_what_follows_or_is_unknown(key: str) -> None:
     assert plan is not None
     with pytest.raises(UserError):
         what_if(asked, plan, key, 1)
+
+
+def test_what_if_steps_over_what_the_trainer_has() -> None:
+    asked = request("llama-3-8b", 8, "h100", trainer="lora")
+    plan = estimate(asked).plan
+    assert plan is not None
+    assert plan.layout.zero_stage == 0
+    result = what_if(asked, plan, "zero_stage", 1)
+    assert result.legal
+    assert result.plan is not None
+    assert result.plan.layout.zero_stage == 2
+    result = what_if(asked, plan, "recompute.granularity", 1)
+    assert result.legal
+    assert result.plan is not None
+    assert result.plan.layout.recompute.granularity == "full"

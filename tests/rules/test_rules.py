@@ -55,6 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sp-needs-cdmc": {"model": "llama-3-8b", "fix": [TP8, "sequence_parallel=true"]},
     "tp-needs-cdmc": {"trainer": "megatron-lm", "fix": [TP8]},
     "sp-saves": {"model": "llama-3-8b", "fix": [TP8, "sequence_parallel=true"]},
+    "sp-learned-positions": {"model": "gpt-13b", "fix": [TP8, "sequence_parallel=true"]},
     "sp-pipe-partitioned": {
         "model": "llama-3-8b",
         "fix": [TP8, "sequence_parallel=true", "pipeline_parallel=2"],

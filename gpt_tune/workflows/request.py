@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpt_tune import planner, recipes
-from gpt_tune.errors import UserError
+from gpt_tune.errors import UserError, shown
 from gpt_tune.layouts.layout import Trainer
 from gpt_tune.layouts.trainers import features, parse_trainer
+from gpt_tune.memory.finetune import ALL_TARGETS
 from gpt_tune.models import catalogue as models
 from gpt_tune.planner.types import PlanRequest
 from gpt_tune.profiles.schema import Profile, Site
@@ -50,6 +51,30 @@ def _can_plan(profile: Profile, site: Site | None, cluster: Cluster | None) -> b
     if machine.node is None or not has_gpus(cluster, machine.partition):
         return False
     return qlora_layout.can_be_estimated(profile.finetune, model)
+
+
+def refuse_unplanned(profile: Profile, site: Site | None = None, cluster: Cluster | None = None) -> None:
+    """UserError that says why a profile's job has no plan, where it has none."""
+    if not recipes.planned(profile.recipe):
+        raise UserError(
+            f"Recipe {profile.recipe} has no layout to plan.",
+            f"Those that have: {', '.join(n for n in recipes.names() if recipes.planned(n))}.",
+        )
+    if needs_plan(profile, site, cluster):
+        return
+    for sentence in recipes.get(profile.recipe).problems(profile):
+        raise UserError(sentence, "")
+    if qlora_model.known(profile) is None:
+        raise UserError(
+            f"Nothing tells the shape of {shown(profile.finetune.weights)}.", "Name it: --set model.id=MODEL."
+        )
+    machine = machine_of(profile, site, cluster)
+    models.get(qlora_model.settled(profile).model.id)
+    if machine.node is not None and has_gpus(cluster, machine.partition):
+        raise UserError(
+            f"finetune.lora_targets {', '.join(profile.finetune.lora_targets)} are not all layers that are modelled.",
+            f"Those that are: {', '.join(ALL_TARGETS)}.",
+        )
 
 
 def plan_request(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpt_tune.errors import UserError
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.profiles.build import value_at
-from gpt_tune.profiles.schema import Profile
+from gpt_tune.profiles.schema import Finetune, Profile
 from gpt_tune.recipes import qlora_layout, qlora_model
 from gpt_tune.workflows.draft import Draft, Problem
 from gpt_tune.workflows.machine import machine_of
@@ -53,6 +53,15 @@ def without_rival_layout(profile: Profile, key: str) -> Profile:
         return profile
     fixed = {k: v for k, v in profile.layout.fixed.items() if k not in rivals}
     return replace(profile, layout=replace(profile.layout, fixed=fixed))
+
+
+def freed(profile: Profile, layout_keys: Iterable[str]) -> Profile:
+    """The profile with its own settings of these layout keys left open."""
+    open_, tune = Finetune(), profile.finetune
+    for key in layout_keys:
+        name = qlora_layout.KEYS.get(key, "").partition(".")[2]
+        tune = replace(tune, **{name: getattr(open_, name)}) if name else tune
+    return replace(profile, finetune=tune)
 
 
 def tuning_settings(

@@ -35,15 +35,15 @@ def set_option(function: F) -> F:
 
 
 def plan_options(function: F) -> F:
-    """What plan and estimate both ask."""
+    """What plan and estimate both ask: of a profile, or everything by options."""
     for option in reversed(_PLAN_OPTIONS):
         function = option(function)
-    return function
+    return click.argument("profile", required=False)(set_option(function))
 
 
 _PLAN_OPTIONS = [
-    click.option("--model", required=True, help="Catalogue name, config.json, TOML, or layers=..,hidden=..,heads=.."),
-    click.option("--gpus", type=int, required=True, help="GPUs in all: up to one node, or whole nodes."),
+    click.option("--model", help="Catalogue name, config.json, TOML, or layers=..,hidden=..,heads=.."),
+    click.option("--gpus", type=int, help="GPUs in all: up to one node, or whole nodes."),
     click.option("--gpu", default=None, help="GPU or node type of the catalogue: b200, p6-b200."),
     click.option("--cluster", default=None, help="Plan for the nodes of this cluster."),
     click.option("--partition", default=None, help="Partition of --cluster."),

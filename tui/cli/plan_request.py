@@ -18,9 +18,19 @@ from tui.cli.output import say
 
 def request_from(
     cluster: str | None, partition: str | None, gpu: str | None, gpus_per_node: int | None, fixed: tuple[str, ...],
-    top: int = 10, dropout: float | None = None, **options: Any,
+    top: int = 10, dropout: float | None = None, profile: str | None = None, changes: tuple[str, ...] = (),
+    **options: Any,
 ) -> PlanRequest:  # fmt: skip
-    """The question; UserError with the number and the nearest legal one for whatever cannot be."""
+    """The question; UserError with the number and the nearest legal one for whatever cannot be.
+
+    profile: what the options are over; without one they say everything.
+    """
+    if profile is not None:
+        from tui.cli.profile_request import request_of
+
+        where = {"cluster": cluster, "partition": partition, "gpu": gpu, "gpus_per_node": gpus_per_node}
+        return request_of(profile, changes, fixed, top, {**options, **where, "dropout": dropout})
+    _say_what_is_missing(options, changes)
     if not gpu and not cluster:
         raise click.UsageError(
             "Say what to plan for: --gpu NAME or --cluster NAME.", click.get_current_context()
@@ -45,6 +55,16 @@ def request_from(
         cluster=name,
         **options,
     )
+
+
+def _say_what_is_missing(options: dict[str, Any], changes: tuple[str, ...]) -> None:
+    """Without a profile the model and the number of GPUs must be given."""
+    context = click.get_current_context()
+    for name in ("model", "gpus"):
+        if options[name] is None:
+            raise click.UsageError(f"Missing option '--{name}' (or name a profile).", context)
+    if changes:
+        raise click.UsageError("--set changes a profile, and none is named.", context)
 
 
 def _with_dropout(trainer: str, dropout: float) -> Trainer:

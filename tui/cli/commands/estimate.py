@@ -11,7 +11,9 @@ from tui.cli.options import json_option, plan_options
 from tui.cli.output import emit_json, show
 
 
-@click.command(help="Memory and step time of one layout given by --fix; an illegal one is explained.")
+@click.command(
+    help="Memory and step time of one layout given by --fix (and a PROFILE); an illegal one is explained."
+)
 @plan_options
 @json_option
 def command(as_json: bool, **options: Any) -> int:

@@ -12,7 +12,9 @@ from tui.cli.output import emit_json
 from tui.widgets.words import plural
 
 
-@click.command(help="Find the best parallel layouts. Exit code 1 when nothing fits.")
+@click.command(
+    help="Find the best parallel layouts, for a PROFILE or as asked. Exit code 1 when nothing fits."
+)
 @plan_options
 @click.option(
     "--objective",

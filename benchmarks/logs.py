@@ -59,6 +59,61 @@ def log_lines(seed: int = 1) -> Iterator[str]:
             yield f"{rank:2d}: {noise}"
 
 
+TIMERS = (
+    "forward-backward", "forward-compute", "backward-compute", "batch-generator", "layernorm-grads-all-reduce",
+    "embedding-grads-all-reduce", "all-grads-sync", "optimizer-copy-to-main-grad", "optimizer-unscale-and-check-inf",
+    "optimizer-clip-main-grad", "optimizer-count-zeros", "optimizer-inner-step",
+    "optimizer-copy-main-to-model-params", "optimizer",
+)  # fmt: skip
+
+
+def _step(rng: random.Random, iteration: int) -> str:
+    ms = 3700 + 50 * rng.random()
+    return STEP.format(
+        i=iteration, total=9_000_000, samples=64 * iteration, tokens=131072 * iteration, ms=ms, lr=1e-4,
+        loss=2 + rng.random(), norm=rng.random(), sps=64000 / ms, tgs=2_048_000 / ms, tflops=1_750_000 / ms,
+    )  # fmt: skip
+
+
+def least_and_most(steps: int, seed: int = 3) -> Iterator[str]:
+    """Megatron's timers at every step, the least and the most over the ranks."""
+    rng = random.Random(seed)
+    for iteration in range(1, steps + 1):
+        yield "63: " + _step(rng, iteration)
+        yield "63: (min, max) time across ranks (ms):"
+        for name in TIMERS:
+            low = 100 * rng.random() + 10
+            yield f"63:     {(name + ' ').ljust(48, '.')}: ({low:.2f}, {low * 1.02:.2f})"
+
+
+def every_rank(steps: int, ranks: int = 8, seed: int = 3) -> Iterator[str]:
+    """The same, with a line a rank."""
+    rng = random.Random(seed)
+    for iteration in range(1, steps + 1):
+        yield "63: " + _step(rng, iteration)
+        yield "63: times across ranks (ms):"
+        for name in TIMERS:
+            yield f"63:   {name}:"
+            yield from (f"63:      rank {rank:2d}: {100 * rng.random() + 10:.2f}" for rank in range(ranks))
+
+
+def with_engine(steps: int, seed: int = 3) -> Iterator[str]:
+    """What DeepSpeed's engine prints of every step, before the trainer's own line."""
+    rng = random.Random(seed)
+    for iteration in range(1, steps + 1):
+        step, rate = _step(rng, iteration), 17 + rng.random()
+        head = "0: [2026-05-22 21:15:09,288] [INFO]"
+        yield f"0: steps: {iteration} loss: 2.5120 iter time (s): {64 / rate:.3f} samples/sec: {rate:.3f}"
+        yield f"{head} [logging.py:96:log_dist] [Rank 0] step={iteration}, skipped=0, lr=[0.0001], mom=[(0.9, 0.95)]"
+        yield (
+            f"{head} [timer.py:199:stop] epoch=0/micro_step={iteration}/global_step={iteration},"
+            f" RunningAvgSamplesPerSec={rate}, CurrSamplesPerSec={rate}, MemAllocated=59.61GB, MaxMemAllocated=63.29GB"
+        )
+        yield f"{head} [logging.py:96:log_dist] [Rank 0] time (ms) | fwd_microstep: 1330.05 | bwd_microstep: 4766.88"
+        yield "63: " + step
+        yield from ["0: [rank0]:[W1130 05:54:03 init.cpp:774] Warning: nvfuser is no longer supported"] * 6
+
+
 def write_log(path: Path, megabytes: float) -> int:
     """Writes such a log; its lines."""
     count, size, lines = 0, 0, log_lines()
@@ -152,6 +207,24 @@ def parsing(folder: Path, megabytes: float) -> None:
     )
     show("plain per-line reader / full parse", f"{slow / fast:.1f} x", ">= 3 x")
     show("identical results", str(same), "True")
+
+
+def timers(folder: Path, megabytes: float) -> None:
+    """Logs with much beside every step, of which the plain reader reads nothing."""
+    from gpt_tune.logs.parse import parse_files
+
+    cases: dict[str, tuple[Callable[[int], Iterator[str]], int]] = {
+        "timers of least and most": (least_and_most, 1500),
+        "timers of 8 ranks": (every_rank, 3600),
+        "engine lines": (with_engine, 1750),
+    }
+    for name, (lines, size) in cases.items():
+        path = folder / "timers.log"
+        path.write_text("\n".join(lines(max(100, int(megabytes * 1e6 / size)))) + "\n")
+        slow, plain = seconds(lambda path=path: plain_reader(path), 1)  # type: ignore[misc]
+        fast, result = seconds(lambda path=path: parse_files([path]))  # type: ignore[misc]
+        assert len(plain) == result.summary.steps
+        show(f"{name} at every step, full parse / plain reader", f"{fast / slow:.1f} x", "")
 
 
 def opening(folder: Path) -> None:
@@ -290,6 +363,7 @@ def main() -> None:
         folder = Path(name)
         corpus()
         parsing(folder, chosen.megabytes)
+        timers(folder, chosen.megabytes)
         opening(folder)
         following(folder)
     memory(chosen.lines)

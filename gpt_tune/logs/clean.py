@@ -70,6 +70,11 @@ def clean_line(raw: bytes | str) -> str:
     return text.replace("\r", " ").replace("\n", " ").replace("\t", " ")[:MAX_LINE]
 
 
+def plain_line(raw: bytes) -> str:
+    """The same for a line of a block that cleaning would not change (see scan.Block.plain)."""
+    return raw[:MAX_RAW_LINE].decode("utf-8", "replace")[:MAX_LINE]
+
+
 def split_lines(block: bytes) -> tuple[list[str], set[int]]:
     """A block of whole raw lines as safe text, and the indexes of lines that ended in a carriage return.
 

@@ -57,6 +57,15 @@ class Packed:
             values[self.missing] = np.nan
         return values
 
+    def value(self, row: int) -> float | None:
+        """One value; None where nothing was printed."""
+        if self.all_missing or (self.missing is not None and self.missing[row]):
+            return None
+        if self.data is None:
+            return self.base
+        value = float(self.data[row]) if self.data.dtype.kind != "i" else int(self.data[row]) + int(self.base)
+        return value / float(10**self.decimals) if self.data.dtype.kind == "i" else float(value)
+
     def missing_mask(self) -> NDArray[np.bool_]:
         if self.all_missing:
             return np.ones(self.length, dtype=bool)
@@ -125,6 +134,21 @@ class Chunk:
         if packed is None:
             return np.full(len(self), np.nan), np.ones(len(self), dtype=bool)
         return packed.unpack(), packed.missing_mask()
+
+    def step(self, segment: int, iteration: int) -> Step | None:
+        """The row of this iteration as a record; None when there is none."""
+        row = int(np.searchsorted(self.iterations.unpack(), iteration))
+        if row >= len(self) or self.iterations.value(row) != iteration:
+            return None
+        kind = self.kind if self.kinds is None else int(self.kinds[row])
+        step = Step(iteration, segment=segment, logged_tflops_kind=KINDS[kind])
+        for name, packed in self.columns.items():
+            value = packed.value(row)
+            if value is not None and name in INTEGERS:
+                setattr(step, name, None if value != value else int(value))
+            elif value is not None:
+                setattr(step, name, value)
+        return step
 
     def steps(self, segment: int, first: int = 0) -> Iterator[Step]:
         """The rows as records again, from this one on."""

@@ -38,6 +38,18 @@ class Gather:
     rows: int = 0
     _blocks: list[tuple[dict[str, Column], NDArray[np.int8]]] = field(default_factory=list)
 
+    def continues_with(self, columns: dict[str, Column]) -> bool:
+        """Whether these rows rise from the last one on, in the same run."""
+        iterations, totals = columns["iteration"][0], columns["total_iterations"][0]
+        rising = iterations[0] > self.last and not (np.diff(iterations) <= 0).any()
+        return bool(rising) and not (totals != self.total).any()
+
+    def continues_as(self, step: Step, time: float | None, pause: float) -> bool:
+        """The same of one step that was read the ordinary way; pause: seconds that end a run."""
+        if step.iteration <= self.last or step.total_iterations != self.total:
+            return False
+        return self.last_time is None or time is None or abs(time - self.last_time) <= pause
+
     def add(self, columns: dict[str, Column], kinds: NDArray[np.int8], time: float | None) -> None:
         """Appends rows whose iterations rise from `last` on."""
         self._blocks.append((columns, kinds))
@@ -65,6 +77,13 @@ class Gather:
             for aside in self.asides:
                 table.add(aside.record, self.source, aside.label, aside.kind)
             self.asides = []
+
+    def fill(self) -> None:
+        """Gives the rows what stands aside for them, where that has become much; they stay here."""
+        if self.rows:
+            columns, kinds = self._joined()
+            self._fill(columns)
+            self._blocks = [(columns, kinds)]
 
     def _joined(self) -> tuple[dict[str, Column], NDArray[np.int8]]:
         kinds = np.concatenate([k for _, k in self._blocks])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from gpt_tune.logs.clean import clean_line, split_lines
+from gpt_tune.logs.clean import plain_line, split_lines
 from gpt_tune.logs.facts import RunFacts
 from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.formats.base import TRAINER, Fact, Format, Item, Line, Mark, Record
@@ -17,23 +15,28 @@ from gpt_tune.logs.rank_times import RankTime, RankTimes
 from gpt_tune.logs.reading import (
     KEPT_STEP_LINES,
     PAUSE_SECONDS,
+    Candidates,
     Rows,
     Source,
+    candidates,
     make_line,
     paused,
     read_rows,
     scanner_of,
     shipped_scanner,
 )
-from gpt_tune.logs.scan import Block, Lines
+from gpt_tune.logs.scan import Block
 from gpt_tune.logs.table import StepTable
+from gpt_tune.logs.timer_blocks import Waiting, take_out
 from gpt_tune.logs.trainers import Trainers
 from gpt_tune.logs.types import Event, RankMemory, Step
 from gpt_tune.models.shape import ModelShape
 
 MAX_MARKS = 4096
 MAX_RANKS = 65536
-LEAST_ROWS = 16  # a shorter run of step lines is read one by one: where every rank prints, none is longer
+LEAST_ROWS = (
+    16  # step lines of one writer before they are read as columns: where every rank prints, it never comes to
+)
 SAME_TIME = 0.02  # relative: 9.12 s and 9118.0 ms are one step
 
 
@@ -67,6 +70,7 @@ class LogParser:
         self._unnumbered: Step | None = None
         self._placed: Step | None = None
         self.rank_times = RankTimes()
+        self._timed = Waiting(self.rank_times)
         self._last_iteration = 0  # of the line read last, whoever printed it
 
     # -- feeding -----------------------------------------------------------------------------------
@@ -79,7 +83,7 @@ class LogParser:
         block = Block("\n".join(lines).encode("utf-8", "replace"))
         # Blank lines at the end leave no trace in the joined text.
         found = self._scanner.lines(block)._replace(total=len(lines))
-        self._walk(found, source, state, lambda number: lines[number], None)
+        self._walk(candidates(found, source, state, lambda number: lines[number]))
         state.lines += len(lines)
         return list(self._changed.values())
 
@@ -95,12 +99,14 @@ class LogParser:
             return
         self._changed = {}
         state = self._source(source)
-        found = self._scanner.lines(block)
         state.hurry(True)
+        found, timed = take_out(block, self._scanner.lines(block), state)
+        self._timed.extend(timed)
         rows = read_rows(block, found, state)
-        self._walk(found, source, state, lambda n: clean_line(found.line(block, n)), rows)
+        self._walk(candidates(found, source, state, lambda n: plain_line(found.line(block, n)), rows))
         state.hurry(False)
         state.lines += found.total
+        self._timed.until(state.lines, self._at)
 
     def finish(self) -> list[Step]:
         """Lets formats give out what waited for a continuation: the log has ended."""
@@ -137,104 +143,87 @@ class LogParser:
 
     # -- walking over candidate lines --------------------------------------------------------------
 
-    def _walk(
-        self,
-        found: Lines,
-        source: str,
-        state: Source,
-        line_of: Callable[[int], str],
-        rows: Rows | None,
-    ) -> None:
+    def _walk(self, some: Candidates) -> None:
         """Feeds candidate lines in order, and any line that an unfinished record waits for."""
-        numbers, groups = found.numbers.tolist(), found.groups.tolist()
-        place = self._feed_pending(0, 0, numbers, groups, found.total, source, state, line_of)
+        numbers, rows = some.numbers, some.rows
+        place = self._feed_pending(some, 0, 0)
+        again, wait = 0, 1  # a run that cannot be taken yet is looked at ever more seldom
         while place < len(numbers):
-            if rows is not None and rows.fits[place]:
+            if rows is not None and rows.fits[place] and place >= again:
                 stop = int(rows.next_other[place])
-                place += self._gather_rows(rows, place, stop, source, state, line_of, numbers)
-                if place == stop:
+                if self._gather_rows(some, rows, place, stop):
+                    place, wait = stop, 1
                     continue
-            number = numbers[place]
-            self._feed_line(line_of(number), groups[place], source, state, state.lines + number)
-            place = self._feed_pending(
-                place + 1, number + 1, numbers, groups, found.total, source, state, line_of
-            )
+                again, wait = place + wait, 2 * wait
+            self._feed_line(some, numbers[place], some.groups[place])
+            place = self._feed_pending(some, place + 1, numbers[place] + 1)
         self._flush_if_many()
 
-    def _feed_pending(
-        self,
-        place: int,
-        number: int,
-        numbers: list[int],
-        groups: list[int],
-        total: int,
-        source: str,
-        state: Source,
-        line_of: Callable[[int], str],
-    ) -> int:
-        while number < total and any(f.pending for f in state.holders):
+    def _feed_pending(self, some: Candidates, place: int, number: int) -> int:
+        numbers = some.numbers
+        while number < some.total and any(f.pending for f in some.state.holders):
             bits = 0
             if place < len(numbers) and numbers[place] == number:
-                bits = groups[place]
+                bits = some.groups[place]
                 place += 1
-            self._feed_line(line_of(number), bits, source, state, state.lines + number)
+            self._feed_line(some, number, bits)
             number += 1
         return place
 
-    def _feed_line(self, raw: str, bits: int, source: str, state: Source, number: int) -> None:
+    @property
+    def _at(self) -> int:
+        """The iteration of the step line read last."""
+        return self._gather.last if self._gather is not None else self._last_iteration
+
+    def _feed_line(self, some: Candidates, number: int, bits: int) -> None:
+        raw, state = some.line_of(number), some.state
         line = make_line(raw)
-        for fmt, bit, holds in state.order:
-            if (bits & bit and any(t in raw for t in fmt.triggers)) or (holds and fmt.pending):
+        if self._timed:
+            self._timed.until(state.lines + number, self._at)
+        for fmt, hinted in state.readers(bits):
+            if (hinted and any(t in raw for t in fmt.triggers)) or fmt.pending:
                 for item in fmt.feed(line):
-                    self._take(item, source, state, line, fmt, number)
+                    self._take(item, some.source, state, line, fmt, state.lines + number)
 
     # -- rows read as columns ----------------------------------------------------------------------
 
-    def _gather_rows(
-        self,
-        rows: Rows,
-        place: int,
-        stop: int,
-        source: str,
-        state: Source,
-        line_of: Callable[[int], str],
-        numbers: list[int],
-    ) -> int:
-        """Takes rows [place, stop) as columns; how many of them (0: the ordinary reader must look first)."""
-        gather = self._gather
-        if stop - place < LEAST_ROWS and (gather is None or gather.source != source):
-            return 0
-        first = make_line(line_of(numbers[place])).prefix
-        if stop - place < LEAST_ROWS and (gather is None or gather.label != first.label):
-            return 0
+    def _gather_rows(self, some: Candidates, rows: Rows, place: int, stop: int) -> bool:
+        """Takes the run [place, stop) as columns, unless the ordinary reader must look first."""
+        state, source, gather = some.state, some.source, self._gather
+        taken = [some.numbers[i] for i in rows.run(place, stop)]
+        first = make_line(some.line_of(taken[0])).prefix
+        long = state.note_writer(first.label, len(taken)) >= LEAST_ROWS
         if gather is None or gather.source != source or gather.label != first.label:
+            if not long:
+                return False
             self._settle()
             gather = self._open_gather(source, first.label)
             if gather is None:
-                return 0
-        last = make_line(line_of(numbers[stop - 1])).prefix if stop - place > 1 else first
-        part = slice(int(rows.place[place]), int(rows.place[stop - 1]) + 1)
-        columns = {n: (v[part], m[part]) for n, (v, m) in rows.columns.items()}
-        iterations, totals = columns["iteration"][0], columns["total_iterations"][0]
-        if iterations[0] <= gather.last or (np.diff(iterations) <= 0).any() or (totals != gather.total).any():
-            return 0
-        if paused(gather.last_time, first.time, last.time, columns):
-            return 0
+                return False
+        last = make_line(some.line_of(taken[-1])).prefix if len(taken) > 1 else first
+        columns, kinds = rows.part(place, stop)
+        if not gather.continues_with(columns) or paused(gather.last_time, first.time, last.time, columns):
+            return False
         self._known.derive_columns(columns)
-        gather.add(columns, rows.kinds[part], last.time)
-        state.step_lines.extend(state.lines + n for n in numbers[max(place, stop - KEPT_STEP_LINES) : stop])
+        if self._timed:
+            self._timed.along(taken, columns["iteration"][0], state.lines, self._at)
+        gather.add(columns, kinds, last.time)
+        state.step_lines.extend(state.lines + n for n in taken[-KEPT_STEP_LINES:])
         megatron = next(f for f in state.formats if isinstance(f, Megatron))
         megatron.note(gather.last)
         self._last_iteration = gather.last
-        self._trainers.count("Megatron", TRAINER, megatron.name, stop - place)
-        return stop - place
+        self._trainers.count("Megatron", TRAINER, megatron.name, len(taken))
+        for i in range(place, stop) if len(taken) < stop - place else ():
+            if not rows.fits[i]:
+                self._feed_line(some, some.numbers[i], some.groups[i])
+        return True
 
     def _open_gather(self, source: str, label: str) -> Gather | None:
-        position = self._table.position(source, label, "Megatron")
-        if position is None:
+        if self._table.position(source, label, "Megatron") is None:
             return None
-        last, total, time = position
-        self._gather = Gather(source, label, "Megatron", last, total, time)
+        ahead = [Aside(r, label, "Engine") for r in self._table.take_ahead(source, label, "Megatron")]
+        last, total, time = self._table.position(source, label, "Megatron") or (0, None, None)
+        self._gather = Gather(source, label, "Megatron", last, total, time, ahead)
         return self._gather
 
     def _flush_if_many(self) -> None:
@@ -257,8 +246,7 @@ class LogParser:
             if len(kept) < MAX_RANKS:
                 kept[item.rank] = item
         elif isinstance(item, RankTime):
-            last = self._gather.last if self._gather is not None else self._last_iteration
-            self.rank_times.take(item, last, line.prefix)
+            self.rank_times.take(item, self._at, line.prefix)
         elif isinstance(item, Mark):
             self._take_mark(item, source, line)
         elif isinstance(item, Fact):
@@ -299,22 +287,17 @@ class LogParser:
         gather = self._gather
         if gather is None or record.ordinal or source != gather.source:
             return False
-        step = record.step
         if kind == gather.kind and label == gather.label and not record.fills:
-            if step.iteration <= gather.last or step.total_iterations != gather.total:
+            if not gather.continues_as(record.step, time, PAUSE_SECONDS):
                 return False
-            if (
-                gather.last_time is not None
-                and time is not None
-                and abs(time - gather.last_time) > PAUSE_SECONDS
-            ):
-                return False
-            self._derive(step)
-            gather.add_step(step, time)
+            self._derive(record.step)
+            gather.add_step(record.step, time)
             return True
         if record.priority >= TRAINER and not record.fills:
             return False
         gather.asides.append(Aside(record, label, kind))
+        if len(gather.asides) >= FLUSH_ROWS:
+            gather.fill()
         return len(gather.asides) < FLUSH_ROWS
 
     def _join_unnumbered(self) -> None:

@@ -46,6 +46,11 @@ _PREFIX = re.compile(
     r"|(?P<dash>- (?:root|[\w.]{1,60}) - (?:INFO|WARNING|ERROR|CRITICAL) -)(?= )"
     r")"
 )
+# DeepSpeed's logger stands beside every step of many logs: its whole prefix in one go, for speed only.
+_DEEPSPEED = re.compile(
+    r"(?:(?P<srun>\d{1,7}): )?\[(?P<date>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\] \[(?:INFO|WARNING)\] "
+    r"\[[\w./-]{1,80}:\d{1,6}:\w{1,60}\] \[(?P<rank>Rank \d{1,7})\](?= [a-z])"
+)
 _LABELS = ("srun", "default", "rank", "mpirun", "ray", "torchx", "host", "axolotl", "nanotron", "nccl_host")
 _TIMES = ("date", "stamp")
 _DIGITS = re.compile(r"\d{1,7}")
@@ -74,6 +79,11 @@ def read(line: str) -> Prefix:
     rank = local_rank = None
     host = None
     time = None
+    common = _DEEPSPEED.match(line)
+    if common is not None:
+        position = common.end()
+        labels = [x for x in common.group("srun", "rank") if x is not None]
+        rank, time = int(common.group("rank")[5:]), seconds(common.group("date"))
     for _ in range(MAX_DEPTH):
         match = _PREFIX.match(line, position)
         if match is None or match.end() == position:
@@ -124,15 +134,23 @@ def strip(line: str) -> str:
 
 def seconds(stamp: str) -> float | None:
     """`2024-04-07 02:11:08.123` and its kin as seconds; None for an impossible date."""
-    year, month, day = int(stamp[0:4]), int(stamp[5:7]), int(stamp[8:10])
-    hour, minute, second = int(stamp[11:13]), int(stamp[14:16]), int(stamp[17:19])
-    if not (1970 <= year <= 9998 and 1 <= month <= 12 and 1 <= day <= 31):
+    whole = _whole_seconds(stamp[:19])
+    if whole is None:
         return None
     fraction = 0.0
     if len(stamp) > 20 and stamp[19] in ".,":
         digits = _DIGITS.match(stamp, 20)
         fraction = float(f"0.{digits.group()}") if digits else 0.0
-    return calendar.timegm((year, month, day, hour, minute, second)) + fraction
+    return whole + fraction
+
+
+@lru_cache(maxsize=1024)
+def _whole_seconds(stamp: str) -> int | None:
+    year, month, day = int(stamp[0:4]), int(stamp[5:7]), int(stamp[8:10])
+    hour, minute, second = int(stamp[11:13]), int(stamp[14:16]), int(stamp[17:19])
+    if not (1970 <= year <= 9998 and 1 <= month <= 12 and 1 <= day <= 31):
+        return None
+    return calendar.timegm((year, month, day, hour, minute, second))
 
 
 def _us_seconds(stamp: str) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from gpt_tune.logs.clean import MAX_LINE
 from gpt_tune.logs.columns import Column
 from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.formats.base import Format, Line
+from gpt_tune.logs.formats.deepspeed import Engine, Pipeline
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.prefixes import read as read_prefix
 from gpt_tune.logs.scan import Block, Lines, Scanner
@@ -33,28 +34,82 @@ class Source:
     templates: Templates = field(default_factory=Templates)
     heads: Heads = field(default_factory=Heads)
     lines: int = 0
-    order: list[tuple[Format, int, bool]] = field(
-        init=False
-    )  # each with its bit, and whether it may hold a record
+    _readers: dict[int, list[tuple[Format, bool]]] = field(default_factory=dict)
     step_lines: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_LINES))
+    writer: str | None = None  # of the newest step lines
+    written: int = 0  # step lines of this writer since another one's
 
-    def __post_init__(self) -> None:
-        self.order = [(f, 1 << i, f in self.holders) for i, f in enumerate(self.formats)]
+    def readers(self, bits: int) -> list[tuple[Format, bool]]:
+        """The formats that may want a line of these bits, and whether it has one of their triggers' windows.
+
+        Those without any want it only while they hold an unfinished record.
+        """
+        found = self._readers.get(bits)
+        if found is None:
+            found = [
+                (f, bool(bits & 1 << i))
+                for i, f in enumerate(self.formats)
+                if bits & 1 << i or f in self.holders
+            ]
+            self._readers[bits] = found
+        return found
+
+    def note_writer(self, label: str, lines: int) -> int:
+        """How many step lines one and the same writer has printed by now."""
+        self.written = lines + (self.written if label == self.writer else 0)
+        self.writer = label
+        return self.written
 
     def hurry(self, on: bool) -> None:
         """Whether whole blocks of the past are read now."""
         for holder in self.holders:
             holder.hurried = on
+            holder.apart = False
 
 
 class Rows(NamedTuple):
-    """A block's candidate lines that were read as columns: which, where a run of them ends, and their figures."""
+    """A block's candidate lines that were read as columns: which, where a run of them ends, and their figures.
+
+    Between the rows of a run may stand lines that do not fit: those only add to its steps.
+    """
 
     fits: NDArray[np.bool_]
     next_other: NDArray[np.int64]
     place: NDArray[np.int64]  # of a candidate among the rows of the columns
     columns: dict[str, Column]
     kinds: NDArray[np.int8]
+
+    def run(self, place: int, stop: int) -> list[int]:
+        """The candidates of a run that are rows."""
+        taken: list[int] = (place + np.flatnonzero(self.fits[place:stop])).tolist()
+        return taken
+
+    def part(self, place: int, stop: int) -> tuple[dict[str, Column], NDArray[np.int8]]:
+        """The figures of a run, which begins with a row."""
+        part = slice(int(self.place[place]), int(self.place[place]) + int(self.fits[place:stop].sum()))
+        return {n: (v[part], m[part]) for n, (v, m) in self.columns.items()}, self.kinds[part]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The candidate lines of a block of one file: their numbers within the block (of `total` lines) and bits."""
+
+    source: str
+    state: Source
+    numbers: list[int]
+    groups: list[int]
+    total: int
+    line_of: Callable[[int], str]
+    rows: Rows | None
+
+
+def candidates(
+    found: Lines, source: str, state: Source, line_of: Callable[[int], str], rows: Rows | None = None
+) -> Candidates:
+    """Those that a scanner found."""
+    return Candidates(
+        source, state, found.numbers.tolist(), found.groups.tolist(), found.total, line_of, rows
+    )
 
 
 def read_rows(block: Block, found: Lines, state: Source) -> Rows | None:
@@ -73,11 +128,15 @@ def read_rows(block: Block, found: Lines, state: Source) -> Rows | None:
     fits[mine[read]] = True
     place = np.zeros(len(found.numbers), dtype=np.int64)
     place[mine] = np.arange(len(mine))
-    # A run of rows also ends where the iteration does not rise: there another rank prints its line.
+    # A run of rows also ends where the iteration does not rise: there another rank prints its line. What only
+    # engines print of the same steps stands between rows without ending their run.
+    engines = sum(1 << i for i, f in enumerate(state.formats) if isinstance(f, (Engine, Pipeline)))
+    aside = (found.groups & ~np.uint64(engines)) == 0
+    solid = np.flatnonzero(~aside)
     iterations = np.zeros(len(fits))
     iterations[mine] = columns["iteration"][0]
-    rises = np.concatenate(([False], fits[:-1] & (np.diff(iterations) > 0)))
-    others = np.flatnonzero(~(fits & rises))
+    rises = np.concatenate(([False], fits[solid][:-1] & (np.diff(iterations[solid]) > 0)))
+    others = solid[~(fits[solid] & rises)]
     following = np.append(others, len(fits))[np.searchsorted(others, np.arange(len(fits)), side="right")]
     return Rows(fits, following, place, columns, kinds)
 

@@ -53,11 +53,7 @@ class Segment:
         if not self.chunks or iteration > self.chunks[-1].last:
             return None
         chunk = self.chunks[bisect.bisect_left([c.last for c in self.chunks], iteration)]
-        if iteration < chunk.first:
-            return None
-        row = int(np.searchsorted(chunk.column("iteration"), iteration))
-        step = next(chunk.steps(self.index, row))
-        return step if step.iteration == iteration else None
+        return None if iteration < chunk.first else chunk.step(self.index, iteration)
 
     def pack(self, keep: int) -> None:
         """Packs all but the newest rows."""

@@ -23,6 +23,7 @@ from gpt_tune.logs.segment import Segment, column_of, fill, override, segment_bl
 from gpt_tune.logs.types import Step
 
 OPEN_ROWS = 1024  # rows kept as records before they are packed
+MAX_AHEAD = 8  # steps that an engine is ahead of its trainer's own lines
 KEPT_OPEN = 256  # of those, the newest stay open: their other ranks' lines may still come
 
 
@@ -107,6 +108,29 @@ class StepTable:
             return None
         segment = self.segments[stream.segment]
         return max(segment.last, stream.last), segment.total, segment.last_time
+
+    def take_ahead(self, source: str, label: str, kind: str) -> list[Record]:
+        """Takes out what engines have printed of the step that this writer prints next: it comes again with that.
+
+        Empty unless all that stands behind the writer's last step is of engines.
+        """
+        stream = self._streams.get((source, label, kind))
+        if stream is None or stream.segment != len(self.segments) - 1:
+            return []
+        segment = self.segments[stream.segment]
+        ahead = [i for i in segment.rows if i > stream.last]
+        if not 0 < len(ahead) <= MAX_AHEAD or any(segment.priorities[i] >= TRAINER for i in ahead):
+            return []
+        packed = segment.chunks[-1].last if segment.chunks else -1
+        if packed > stream.last or (packed < 0 and len(ahead) == len(segment.rows)):
+            return []
+        records = [
+            Record(segment.rows.pop(i), segment.priorities.pop(i), segment.times.pop(i, None))
+            for i in sorted(ahead)
+        ]
+        segment.last = max([packed, *segment.rows])
+        self.version += 1
+        return records
 
     def extend(
         self,
@@ -234,6 +258,7 @@ class StepTable:
         iteration = step.iteration
         known = segment.rows.get(iteration)
         self.version += 1
+        segment.total = step.total_iterations if step.total_iterations is not None else segment.total
         if known is None and segment.chunks and iteration <= segment.chunks[-1].last:
             return self._place_late(segment, step)
         if known is None:
@@ -246,7 +271,6 @@ class StepTable:
                 segment.last_time = record.time
             segment.first = iteration if segment.first < 0 else min(segment.first, iteration)
             segment.last = max(segment.last, iteration)
-            segment.total = step.total_iterations if step.total_iterations is not None else segment.total
             if len(segment.rows) >= OPEN_ROWS + KEPT_OPEN:
                 segment.pack(KEPT_OPEN)
             return step

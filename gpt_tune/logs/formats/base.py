@@ -79,6 +79,7 @@ class Format:
     name = ""
     triggers: tuple[str, ...] = ()
     hurried = False  # whole blocks of the past are being read: what only refines a figure may be left out
+    apart = False  # its lines of this block have been read already (see logs.timer_blocks)
 
     @property
     def pending(self) -> bool:

@@ -61,7 +61,7 @@ class Arguments(Format):
     """The argument dump every Megatron-type trainer prints when it starts."""
 
     name = "megatron-arguments"
-    triggers = (" ......", "end of arguments", "...updated", "...default")
+    triggers = ("...... ", "end of arguments", "...updated", "...default")
 
     def feed(self, line: Line) -> Iterable[Item]:
         if "end of arguments" in line.text:

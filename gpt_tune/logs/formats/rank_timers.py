@@ -42,37 +42,48 @@ class RankTimers(Format):
 
     @property
     def pending(self) -> bool:
-        return self._left > 0
+        return self._left > 0 and not self.apart
 
     def feed(self, line: Line) -> Iterable[Item]:
-        if "across ranks (ms)" in line.text:
-            self._blocks += 1
-            wanted = not self.hurried or self._blocks <= ALL_BLOCKS or self._blocks % EVERY == 0
-            self._left, self._timer = (MAX_LINES if wanted else 0), ""
-            return
-        if "time (ms) | forward_microstep" in line.text:
-            engine = _ENGINE.search(line.text)
+        if not self.opens(line.text):
+            yield from self.times(line.text)
+
+    def opens(self, text: str) -> bool:
+        """Whether a block begins with this line; it is pending then, unless it is left out."""
+        if "across ranks (ms)" not in text:
+            return False
+        self._blocks += 1
+        wanted = not self.hurried or self._blocks <= ALL_BLOCKS or self._blocks % EVERY == 0
+        self._left, self._timer = (MAX_LINES if wanted else 0), ""
+        return True
+
+    def times(self, text: str) -> Iterable[RankTime]:
+        """What a line without its prefixes says; one that does not belong to the block ends it."""
+        if "time (ms) | forward_microstep" in text:
+            engine = _ENGINE.search(text)
             if engine is not None and engine.group(2) in OWN_WORK:
                 yield from _time(engine.group(2), int(engine.group(1)), engine.group(3))
             return
-        yield from self._in_block(line.text)
-
-    def _in_block(self, text: str) -> Iterable[Item]:
         self._left -= 1
-        rank = _RANK.match(text)
-        if rank is not None:
-            if self._timer in OWN_WORK:
-                yield from _time(self._timer, int(rank.group(1)), rank.group(2))
-            return
-        both = _BOTH.match(text)
-        if both is not None:
-            if both.group(1) in OWN_WORK:
-                yield from _time(both.group(1), None, both.group(2), both.group(3))
-            return
-        name = _NAME.match(text)
-        if name is not None:
-            self._timer = name.group(1)
-            return
+        # The last character tells which of the three a line can be.
+        last = text.rstrip()[-1:]
+        if last == ")":
+            both = _BOTH.match(text)
+            if both is not None:
+                if both.group(1) in OWN_WORK:
+                    yield from _time(both.group(1), None, both.group(2), both.group(3))
+                return
+        elif last == ":":
+            name = _NAME.match(text)
+            if name is not None:
+                self._timer = name.group(1)
+                return
+        else:
+            rank = _RANK.match(text)
+            if rank is not None:
+                if self._timer in OWN_WORK:
+                    yield from _time(self._timer, int(rank.group(1)), rank.group(2))
+                return
         self._left = 0
 
 

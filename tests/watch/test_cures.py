@@ -16,9 +16,12 @@ from gpt_tune.ledger import RunRecord
 from gpt_tune.planner.types import Plan
 from gpt_tune.profiles.build import to_dict
 from gpt_tune.profiles.schema import Finetune, Profile, Resources, Site
+from gpt_tune.recipes import qlora_layout
 from gpt_tune.toml import dump
 from gpt_tune.workflows.cures import changes_of, going_on, settings_of
 from gpt_tune.workflows.flat_layout import flat_layout
+from gpt_tune.workflows.request import plan_request
+from gpt_tune.workflows.resubmit import again
 
 OOM = Finding("F1", "error", "GPU 0 ran out of memory.", "Use less memory.", action="less_memory")
 LATE = Finding("F72", "error", "Slurm ended the job at its time limit.", "Resume.", action="more_time")
@@ -151,3 +154,64 @@ def test_what_nothing_broke_is_started_again(
     monkeypatch.setattr("gpt_tune.workflows.cures._resume", lambda record: found)
     record = replace(record_of(Profile()), recipe=recipe)
     assert going_on(record).endswith(says)
+
+
+# --- fine-tuning that was planned
+
+
+def tuned(rank: int = 0, **tune: Any) -> tuple[RunRecord, Plan]:
+    finetune = Finetune(weights="Qwen/Qwen3-8B", data="some/data", **tune)
+    profile = Profile(recipe="qlora", finetune=finetune, resources=Resources(gpus=8, gpu="h100"))
+    plan = planner.search(plan_request(profile, top=40)).plans[rank]
+    return record_of(profile, plan), plan
+
+
+@pytest.mark.parametrize(
+    "tune", [{}, {"strategy": "ddp"}, {"micro_batch_size": 4, "gradient_accumulation_steps": 1}]
+)
+def test_a_planned_fine_tuning_run_gets_a_leaner_layout_of_the_same_batch(
+    home: Path, tune: dict[str, Any]
+) -> None:
+    record, plan = tuned(**tune)
+    settings = settings_of(record, OOM)
+    assert set(settings) == set(qlora_layout.KEYS.values())
+    changes = {c.key: (c.before, c.after) for c in changes_of(record, settings)}
+    assert changes
+    if "finetune.micro_batch_size" in changes:  # as it ran, not as the profile left it open
+        assert changes["finetune.micro_batch_size"][0] == str(plan.layout.micro_batch_size)
+    new = again(record, more=tuple(f"{k}={v}" for k, v in settings.items())).profile
+    next_plan = planner.search(plan_request(new, top=1)).plans[0]
+    assert next_plan.memory.device_gib <= 0.93 * plan.memory.device_gib
+    assert next_plan.layout.global_batch_size == plan.layout.global_batch_size
+    assert qlora_layout.values_of(flat_layout(next_plan.layout.to_json())) == {
+        "finetune.strategy": new.finetune.strategy,
+        "finetune.micro_batch_size": new.finetune.micro_batch_size,
+        "finetune.gradient_accumulation_steps": new.finetune.gradient_accumulation_steps,
+        "finetune.gradient_checkpointing": new.finetune.gradient_checkpointing,
+    }
+
+
+def test_a_fine_tuning_run_is_started_again_with_the_layout_that_it_had(home: Path) -> None:
+    """Also where a later planner would choose another one: what ran is what runs."""
+    record, plan = tuned(rank=3)
+    for more in ((), ("finetune.learning_rate=0.001",), ("finetune.steps=7",)):
+        profile = again(record, more=more).profile
+        assert profile.layout.fixed == {}
+        (same,) = planner.search(plan_request(profile, top=5)).plans
+        assert same.layout == plan.layout
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["finetune.lora_rank=128", "finetune.base_weights=16bit", "model.seq_length=4096", "resources.gpus=4",
+     "finetune.strategy=zero3", "training.global_batch_size=64"],
+)  # fmt: skip
+def test_what_the_layout_rests_on_frees_it(home: Path, change: str) -> None:
+    record, _ = tuned(rank=3)
+    key, _, value = change.partition("=")
+    tune = again(record, more=(change,)).profile.finetune
+    named = {"finetune.strategy": value if key == "finetune.strategy" else "auto"}
+    assert tune.strategy == named["finetune.strategy"]
+    assert (tune.micro_batch_size, tune.gradient_accumulation_steps, tune.gradient_checkpointing) == (
+        None,
+    ) * 3

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from gpt_tune.errors import UserError
+from gpt_tune.errors import UserError, shown
 from gpt_tune.models.shape import ModelShape
 
 # Above these a figure is a typing error: the largest published models stay 10 times below.
@@ -21,6 +21,8 @@ _LIMITS = {
     "head_size": 100_000,
 }
 _EXPERT_LIMITS = {"experts": 100_000, "experts_per_token": 10_000, "expert_ffn": 10_000_000}
+# What is longer is no number that anybody meant, and too long for a sentence.
+_MOST_DIGITS = 30
 _OPTIONAL = (
     "experts",
     "experts_per_token",
@@ -37,16 +39,31 @@ def whole_number(value: Any, name: str, where: str = "", minimum: int = 1) -> in
     hint = f"Give a whole number, {minimum} or more."
     if isinstance(value, str):
         try:
-            value = float(value) if any(c in value for c in ".eE") else int(value.replace("_", ""))
+            value = _number_of(value)
         except ValueError as error:
-            raise UserError(f"{name}{place} is {value!r}, which is not a whole number.", hint) from error
+            raise UserError(f"{name}{place} is {shown(value)}, which is not a whole number.", hint) from error
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise UserError(f"{name}{place} is {value!r}, which is not a whole number.", hint)
+        raise UserError(f"{name}{place} is {shown_value(value)}, which is not a whole number.", hint)
     if isinstance(value, float) and (not math.isfinite(value) or value != int(value)):
         raise UserError(f"{name}{place} is {value}, which is not a whole number.", hint)
+    if abs(value) >= 10**_MOST_DIGITS:
+        raise UserError(f"{name}{place} has more than {_MOST_DIGITS} digits, which is too large.", hint)
     if value < minimum:
-        raise UserError(f"{name}{place} is {value}, below {minimum}.", hint)
+        raise UserError(f"{name}{place} is {int(value)}, below {minimum}.", hint)
     return int(value)
+
+
+def _number_of(text: str) -> int | float:
+    """12, 12.0 and 1_000 as a number; ValueError for other digits than 0 to 9 as well."""
+    if not text.isascii():
+        raise ValueError(text)
+    return float(text) if any(c in text for c in ".eE") else int(text.replace("_", ""))
+
+
+def shown_value(value: Any) -> str:
+    """Any value of a file as a message can show it."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:30]}…"
 
 
 def nearest_divisor(number: int, wanted: int) -> int:

@@ -29,10 +29,20 @@ def checked(name: str, target_seconds: Any, within: Any) -> tuple[str, float | N
             f"A target step time of {target:g} s needs the objective gpus, not {name}.",
             "Add --objective gpus, or leave the target out.",
         )
-    share = _positive(within, "The share of slower layouts", "a share such as 0.05")
-    if share > 1:
-        raise UserError(f"The share of slower layouts is {share:g}, above 1.", "Give 0.05 for 5 %.")
+    share = _share(within)
     return name, target, share
+
+
+def _share(within: Any) -> float:
+    """How much slower than the fastest may be, as a share. The messages speak of percent, as the option does."""
+    example = "Give percent above 0, up to 100, for example --within 5 (in a program: within=0.05)."
+    try:
+        share = float(within)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"The margin for slower layouts is {within!r}, not a number.", example) from error
+    if not 0 < share <= 1:
+        raise UserError(f"The margin for slower layouts is {100 * share:g} %.", example)
+    return share
 
 
 def _positive(value: Any, words: str, example: str) -> float:

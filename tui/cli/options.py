@@ -10,6 +10,21 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class WholeNumber(click.ParamType):  # type: ignore[type-arg]  # older versions of click have no argument here
+    """1 or more, as the planner reads it: 12, 12.0, 1_000, 1e3. words begin the sentence about anything else."""
+
+    name = "integer"
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from gpt_tune.models.check import whole_number
+
+        text = value.strip() if isinstance(value, str) else value
+        return whole_number(text, self.words)
+
+
 def json_option(function: F) -> F:
     """--json, also when it stands before the command. The command takes `as_json`."""
 
@@ -43,12 +58,16 @@ def plan_options(function: F) -> F:
 
 _PLAN_OPTIONS = [
     click.option("--model", help="Catalogue name, config.json, TOML, or layers=..,hidden=..,heads=.."),
-    click.option("--gpus", type=int, help="GPUs in all: up to one node, or whole nodes."),
+    click.option("--gpus", type=WholeNumber("The number of GPUs"), help="GPUs in all: up to one node, or whole nodes."),
     click.option("--gpu", default=None, help="GPU or node type of the catalogue: b200, p6-b200."),
     click.option("--cluster", default=None, help="Plan for the nodes of this cluster."),
     click.option("--partition", default=None, help="Partition of --cluster."),
-    click.option("--gpus-per-node", type=int, default=None, help="GPUs of one node, where it differs."),
-    click.option("--seq-length", type=int, default=None, help="Tokens in a sequence; default: the model's."),
+    click.option(
+        "--gpus-per-node", type=WholeNumber("The number of GPUs per node"), help="GPUs of one node, where it differs."
+    ),
+    click.option(
+        "--seq-length", type=WholeNumber("The sequence length"), help="Tokens in a sequence; default: the model's."
+    ),
     click.option("--global-batch-size", metavar="N", help="Sequences a step; plan compares 256,512 or 256..1024 too."),
     click.option("--trainer", default="megatron-deepspeed", show_default=True, help="NAME or NAME@deepspeed-X.Y.Z."),
     click.option("--precision", type=click.Choice(["bf16", "fp16", "fp32", "fp8"]), help="Default: bf16."),

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gpt_tune.errors import EXIT_DONE, EXIT_FINDING, UserError, unknown_name
-from tui.cli.options import json_option, plan_options
+from tui.cli.options import WholeNumber, json_option, plan_options
 from tui.cli.output import emit_json
 from tui.widgets.words import plural
 
@@ -39,10 +39,19 @@ from tui.widgets.words import plural
     help="Order of the layouts found; each keeps its rank.",
 )
 @click.option(
-    "--explain", type=int, metavar="N", help="Number N in full: step by cause, memory by stage, reasons."
+    "--explain",
+    type=WholeNumber("The number of the layout"),
+    metavar="N",
+    help="Number N in full: step by cause, memory by stage, reasons.",
 )
 @click.option("--compare", metavar="N,M", help="Two of the layouts side by side.")
-@click.option("--top", type=int, default=10, show_default=True, help="How many layouts to show.")
+@click.option(
+    "--top",
+    type=WholeNumber("The number of plans"),
+    default=10,
+    show_default=True,
+    help="How many layouts to show.",
+)
 @json_option
 def command(
     as_json: bool, target_step: float | None, within: float, sort: str, explain: int | None, compare: str | None,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from gpt_tune.errors import UserError
+from gpt_tune.errors import UserError, shown
 from gpt_tune.hardware.parts import Node
 from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.models.shape import ModelShape
@@ -70,6 +72,15 @@ OPTIONAL = (
     "busy_watts",
     "logged_tflops",
 )
+
+# Larger ones are typing errors, and their products leave 64 bits.
+_LARGEST = 10_000_000
+_COUNTS = (
+    *("gpus", "hidden", "layers", "heads", "kv_heads", "ffn", "seq_length", "vocab", "tensor_parallel"),
+    *("pipeline_parallel", "virtual_pipeline", "context_parallel", "expert_parallel", "data_parallel"),
+    *("micro_batch_size", "global_batch_size", "gradient_accumulation_steps"),
+)
+_TOO_MANY = " cells without a column"
 
 # Below this power an H200 waits for its host, and repeats differ by 15-50 %.
 BUSY_WATTS = 550.0
@@ -135,8 +146,15 @@ class _Rows:
 def _rows(path: Path) -> _Rows:
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"Cannot read {path}: {error}.", "Give the path of a CSV file of runs.") from error
+    except OSError as error:
+        raise UserError(
+            f"Cannot read {path}: {error.strerror}.", "Give the path of a CSV file of runs."
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"Cannot read {path}: it is no UTF-8 text (byte {error.start + 1}).",
+            "Save the table as CSV in UTF-8.",
+        ) from error
     try:
         return _parsed(text, path)
     except csv.Error as error:
@@ -144,10 +162,13 @@ def _rows(path: Path) -> _Rows:
 
 
 def _parsed(text: str, path: Path) -> _Rows:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=_separator(text))
     names = [name.strip() for name in reader.fieldnames or []]
-    if not names:
+    if not any(names):
         raise UserError(f"{path} is empty.", "Give a CSV file of runs with a line of column names.")
+    twice = [name for name, count in Counter(names).items() if name and count > 1]
+    if twice:
+        raise UserError(f"{path} has the column {', '.join(twice)} more than once.", "Leave one of them.")
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise UserError(
@@ -156,12 +177,38 @@ def _parsed(text: str, path: Path) -> _Rows:
         )
     reader.fieldnames = names
     ignored = tuple(n for n in names if n not in REQUIRED and n not in OPTIONAL and n)
-    rows = tuple({k: (v or "").strip() for k, v in row.items() if isinstance(k, str)} for row in reader)
-    return _Rows(rows, ignored)
+    return _Rows(tuple(_cells(row) for row in reader), ignored)
+
+
+def _separator(text: str) -> str:
+    """What stands between the column names: spreadsheets of many countries write semicolons, others tabs."""
+    header = text.partition("\n")[0]
+    return max((",", ";", "\t"), key=header.count)
+
+
+def _cells(row: dict[str | None, Any]) -> Row:
+    """A line's cells. More of them than columns are kept under the key that no column has."""
+    cells = {k: (v or "").strip() for k, v in row.items() if isinstance(k, str)}
+    return {**cells, _TOO_MANY: ", ".join(row[None])} if None in row else cells
+
+
+def _check(row: Row) -> None:
+    """What no run can have had, whatever else its row says."""
+    if row.get(_TOO_MANY):
+        raise UserError(f"The line has more cells than there are columns: {shown(row[_TOO_MANY])}.")
+    for key in _COUNTS:
+        if row.get(key) and whole(row, key) > _LARGEST:
+            raise UserError(f"{key} is {shown(row[key])}, above {_LARGEST}.")
+    for key in ("step_seconds", "memory_gb"):
+        if number(row, key) == 0:
+            raise UserError(f"{key} is {row[key]}; leave it empty where it was not measured.")
+    if row["oom"] not in ("", "0", "1"):
+        raise UserError(f"oom is {shown(row['oom'])}, neither 0 nor 1.")
 
 
 def to_run(row: Row) -> Run:
     """One row. Raises UserError with the reason when it cannot be predicted."""
+    _check(row)
     model = model_of(row)
     framework = row["framework"]
     layout = layout_of(row, framework)

@@ -205,3 +205,58 @@ def test_a_byte_order_mark_spaces_and_windows_lines_are_fine(write: Callable[...
     path = write({**GOOD, "hidden": " 4096 "})
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n").replace(b"\r\r\n", b"\r\n"))
     assert len(read(path).runs) == 1
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_of_spreadsheets(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(separator.join(GOOD) + "\n" + separator.join(GOOD.values()) + "\n", encoding="utf-8")
+    assert [run.step_seconds for run in read(path).runs] == [3.5]
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(",".join([*GOOD, "hidden"]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match="hidden more than once"):
+        read(path)
+
+
+def test_what_is_no_utf8_says_how_to_save_it(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    for content in (b"\xff\xfei\x00d\x00", ",".join(GOOD).encode() + b"\n\xe4"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="no UTF-8 text") as caught:
+            read(path)
+        assert "UTF-8" in caught.value.hint
+
+
+def test_a_line_with_more_cells_than_columns_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    lines = [",".join(GOOD), ",".join(GOOD.values()) + ",a,b", ",".join(GOOD.values())]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    found = read(path)
+    assert len(found.runs) == 1
+    assert "more cells than there are columns" in found.skipped[0][1]
+
+
+NO_COUNTS = ("id", "series", "framework", "gpu", "step_seconds", "memory_gb", "memory_kind")
+
+
+@pytest.mark.parametrize("key", [k for k in GOOD if k not in NO_COUNTS])
+def test_no_huge_number_ends_in_a_traceback(key: str) -> None:
+    for value in ("9" * 20, "1e300", "1e20"):
+        with pytest.raises(UserError):
+            row(**{key: value, "heads": "" if key != "heads" else value})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"step_seconds": "0"}, "step_seconds is 0; leave it empty"),
+        ({"memory_gb": "0.0"}, "memory_gb is 0.0; leave it empty"),
+        ({"oom": "NaN"}, "oom is 'NaN', neither 0 nor 1"),
+    ],
+)
+def test_what_cannot_have_been_measured(change: dict[str, str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        row(**change)

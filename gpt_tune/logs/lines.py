@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 from gpt_tune.logs.prefixes import read as read_prefix
@@ -100,6 +103,28 @@ def level_of(text: str, body: str | None = None) -> Level:
     if _has(body, _FATAL) and _ERROR.search(body[:HEAD]):
         return "error"
     return level or ("warning" if _has(body, _WARNED) and _WARNING.search(body[:HEAD]) else "")
+
+
+# What a warning or an error must contain, as one text is looked through for it.
+_ALARM_WORDS = ("WARN", "ERROR", "CRITICAL", "FATAL", *_FATAL, *_WARNED)
+_ALARM_GLOG = re.compile(r"[WEFC]\d{4} \d\d:")
+
+
+def alarms(lines: Sequence[str]) -> list[int]:
+    """Indexes of the lines that say they are a warning or an error; a hundred thousand lines take a fraction of what
+    asking each would.
+    """
+    text = "\n".join(lines)
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    maybe: set[int] = set()
+    for word in _ALARM_WORDS:
+        at = text.find(word)
+        while at >= 0:
+            index = bisect_right(starts, at) - 1
+            maybe.add(index)
+            at = text.find(word, starts[index + 1])
+    maybe.update(bisect_right(starts, match.start()) - 1 for match in _ALARM_GLOG.finditer(text))
+    return [i for i in sorted(maybe) if level_of(lines[i]) in ("warning", "error")]
 
 
 def at_least(level: Level, wanted: Level) -> bool:

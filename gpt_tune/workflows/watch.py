@@ -29,12 +29,13 @@ from gpt_tune.workflows.watching.history import History
 from gpt_tune.workflows.watching.pace import Pace, Prediction, Recent, pace_of, recent_of
 from gpt_tune.workflows.watching.readers import Readers
 from gpt_tune.workflows.watching.slowness import judge_slowness, own_past, with_slowness
-from gpt_tune.workflows.watching.update import LogLine, WatchUpdate, pane_lines
+from gpt_tune.workflows.watching.update import LogLine, WatchUpdate, newest, pane_lines
 from gpt_tune.workflows.watching.writers import Writer, Writers
 
 __all__ = ["AXES", "FIGURES", "Hang", "LogLine", "Pace", "Prediction", "Watch", "WatchUpdate", "Writer"]
 
 MAX_NEW_LINES = 2000  # handed on per poll; a screen cannot show more, the parser sees all
+MAX_NEW_ALARMS = 10_000  # warnings and errors handed on beside them
 MAX_KEPT_LINES = 5000
 HISTORY_SECONDS = 0.15  # spent per poll on the log's past
 STATE_SECONDS = 10.0  # between two questions to the state source
@@ -96,6 +97,7 @@ class Watch:
         self._tail = Readers(LogParser(shape, training, seq_length, global_batch_size, more))
         self._history: dict[str, History] = {}
         self._line_numbers: dict[str, int] = {}
+        self._first_numbers: dict[int, int] = {}  # of the lines of each batch of this poll, by its id
         self._lines: deque[LogLine] = deque(maxlen=MAX_KEPT_LINES)
         self._seen: set[tuple[str, int | None, str]] = set()
         self._moved = clock()
@@ -113,6 +115,7 @@ class Watch:
     def poll(self) -> WatchUpdate:
         """Reads what is new, for a bounded time, and judges it."""
         changed = self._ask_state()
+        self._first_numbers = {}
         batches = self._follower.poll()
         steps = self._take(batches)
         written = {path: s.modified for path, s in self._follower.sources.items()}
@@ -190,8 +193,8 @@ class Watch:
         slow = judge_slowness(own, parser, pace, self.prediction, diagnosis)
         diagnosis = with_slowness(diagnosis, slow, self._main.diagnoser.judgements)
         self._judged = diagnosis
-        lines = [line for batch in batches for line in pane_lines(batch)]
-        shown = lines[-MAX_NEW_LINES:]
+        lines = [line for batch in batches for line in pane_lines(batch, self._first_numbers.get(id(batch)))]
+        shown = newest(lines, MAX_NEW_LINES, MAX_NEW_ALARMS)
         self._lines.extend(shown)
         return WatchUpdate(
             lines=tuple(shown),
@@ -243,7 +246,7 @@ class Watch:
             if path in self._history:
                 self._tail.feed(batch, None)
                 continue
-            first = self._line_numbers[path]
+            first = self._first_numbers[id(batch)] = self._line_numbers[path]
             self._line_numbers[path] = first + batch.raw.count(b"\n")
             steps += self._main.feed(batch, first)
         return steps

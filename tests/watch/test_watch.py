@@ -141,6 +141,43 @@ def test_a_flood_of_lines_is_bounded_for_the_screen_only(tmp_path: Path) -> None
     assert len(watch.recent_lines()) <= 5000
 
 
+def test_warnings_and_errors_survive_a_flood_with_their_line_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "job.out"
+    path.write_text("")
+    watch = Watch([path])
+    watch.poll()
+    flood = [line(i) for i in range(1, 9001)]
+    bad = {
+        17: "[rank3]: RuntimeError: CUDA error: unknown error",
+        4000: "5: W1130 05:54:03.095152109 init.cpp:774] something is slow",
+        6999: "[2026-11-30 05:54:04,930] [WARNING] [engine.py:1:f] [Rank 0] low on memory",
+    }
+    for place, text in bad.items():
+        flood[place] = text
+    flood.append("Error: at the very end")
+    append(path, *flood)
+    update = watch.poll()
+    apart = [(x.number, x.text) for x in update.lines if x.apart]
+    assert apart == [(place + 1, text) for place, text in bad.items()]
+    assert update.lines[-1].text == "Error: at the very end"
+    assert update.lines[-1].number == 9001
+    assert len(update.lines) == MAX_NEW_LINES + len(bad)
+    assert update.skipped_lines + len(update.lines) == 9001
+
+
+def test_endless_errors_stay_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt_tune.workflows.watch.MAX_NEW_ALARMS", 100)
+    path = tmp_path / "job.out"
+    path.write_text("")
+    watch = Watch([path])
+    watch.poll()
+    append(path, *(f"Error: number {i}" for i in range(5000)))
+    update = watch.poll()
+    assert len(update.lines) == MAX_NEW_LINES + 100
+    assert update.lines[0].text == "Error: number 0"  # the first one is worth most
+    assert update.skipped_lines == 5000 - MAX_NEW_LINES - 100
+
+
 def test_states_are_asked_for_seldom_and_an_end_is_final(tmp_path: Path) -> None:
     path, clock = tmp_path / "job.out", Clock()
     path.write_text("")

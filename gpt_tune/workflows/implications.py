@@ -15,10 +15,9 @@ from gpt_tune.workflows import defaults
 from gpt_tune.workflows.draft import Draft, Summary
 from gpt_tune.workflows.forecast import Forecast
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request, tunes
-from gpt_tune.workflows.sure import short_words
+from gpt_tune.workflows.sure import TUNING_SURE, short_words
 
 # Of fine-tuning plans, which have no calibration (gpt_tune.planner.finetune_time).
-TUNING_SURE = "rough: a factor of 1.6 either way, for examples of full length"
 
 
 def summary(draft: Draft, forecast: Forecast | None = None) -> Summary:

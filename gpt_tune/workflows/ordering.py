@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_tune.errors import UserError, unknown_name
 from gpt_tune.layouts.choices import CHOICES, parse_fix
-from gpt_tune.planner.types import Plan
+from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
 from gpt_tune.workflows.turnables import ASKED, NAMES
 
 
@@ -53,6 +53,21 @@ def in_order(plans: Sequence[Plan], name: str) -> tuple[Plan, ...]:
         raise unknown_name("order", name, ORDERS)
     by = ORDERS[name].by
     return tuple(plans) if by is None else tuple(sorted(plans, key=by))
+
+
+def asked_for(request: PlanRequest, name: str) -> PlanRequest:
+    """The question as an order asks it."""
+    return replace(request, objective=ORDERS[name].objective)
+
+
+def on_the_gpus_found(request: PlanRequest, result: SearchResult) -> PlanRequest:
+    """The question that the plans answer where the search itself chose the number of GPUs."""
+    return request if result.gpus is None else replace(request, gpus=result.gpus)
+
+
+def as_chosen(plan: Plan, name: str) -> Plan:
+    """A plan as it is taken: the first of another objective is nobody's first but the user's, so it is fixed."""
+    return plan if ORDERS[name].objective == "step" else replace(plan, rank=0)
 
 
 def only(text: str) -> dict[str, Any]:

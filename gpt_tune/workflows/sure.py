@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from gpt_tune import calibration
+from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.planner import sure
 from gpt_tune.planner.types import PlanRequest
 
 _HEAD = "how sure: "
+TUNING_SURE = "rough: a factor of 1.6 either way, for examples of full length"
 
 
 def sure_words(request: PlanRequest) -> str:
@@ -16,6 +18,8 @@ def sure_words(request: PlanRequest) -> str:
 
 def short_words(request: PlanRequest) -> str:
     """The same in a few words, for a summary: how wide the interval is stands beside it."""
+    if is_finetune(request.trainer):
+        return TUNING_SURE
     known = _known(request)
     if known.here:
         days = sure.days_ago(known)

@@ -10,7 +10,8 @@ from gpt_tune.errors import UserError
 from gpt_tune.hardware import catalogue
 from gpt_tune.layouts.choices import ACCUMULATION, ENGINE
 from gpt_tune.layouts.layout import Layout, Trainer
-from gpt_tune.layouts.trainers import features, parse_trainer
+from gpt_tune.layouts.trainers import features, is_finetune, parse_trainer
+from gpt_tune.memory.finetune import Tuning
 from gpt_tune.planner.types import PlanRequest
 from gpt_tune.workflows.draft import Draft
 from gpt_tune.workflows.flat_layout import flat_layout
@@ -18,7 +19,9 @@ from gpt_tune.workflows.machine import machine_of
 
 
 def plan_command(draft: Draft, request: PlanRequest) -> str:
-    """`gpt-tune plan` for the same question."""
+    """`gpt-tune plan` for the same question; "" where no command line can say it, only a saved profile."""
+    if _only_a_profile_says(request):
+        return ""
     ask = {k: v for k, v in request.fixed.items() if k not in ("precision", "global_batch_size")}
     aim = []
     if request.objective != "step":
@@ -29,8 +32,15 @@ def plan_command(draft: Draft, request: PlanRequest) -> str:
 
 
 def estimate_command(draft: Draft, request: PlanRequest, layout: Layout) -> str:
-    """`gpt-tune estimate` for one layout of a question."""
+    """`gpt-tune estimate` for one layout of a question; "" as for plan_command."""
+    if _only_a_profile_says(request):
+        return ""
     return _joined("estimate", draft, request, flat_layout(layout.to_json()), layout.precision)
+
+
+def _only_a_profile_says(request: PlanRequest) -> bool:
+    """Adapters and their optimizer are settings of a profile."""
+    return is_finetune(request.trainer) and request.tuning != Tuning()
 
 
 def _joined(

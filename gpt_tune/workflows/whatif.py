@@ -13,9 +13,22 @@ from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.layouts import choices
 from gpt_tune.layouts.choices import ACCUMULATION, CHOICES
 from gpt_tune.layouts.layout import Layout
+from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.planner.build import derived
 from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, Problem, Rejected
-from gpt_tune.workflows.turnables import ASKED, AUTOMATIC, BATCH, GPUS, LENGTH, NAMES, Turnable, turnables
+from gpt_tune.workflows.turnables import (
+    ASKED,
+    AUTOMATIC,
+    BATCH,
+    GPUS,
+    LENGTH,
+    NAMES,
+    TUNING_VALUES,
+    Turnable,
+    planners_word,
+    tuning_values,
+    turnables,
+)
 
 __all__ = ["ASKED", "Turnable", "Turned", "held", "mended", "turn", "turnables", "typed"]
 
@@ -51,12 +64,24 @@ def turn(request: PlanRequest, plan: Plan, key: str, by: int) -> Turned:
         words = (None, *CHOICES[key].words)
         now = words.index(request.trainer.gradient_accumulation_dtype)
         turned = _adding_up_in(request, plan.layout, words[min(max(now + by, 0), len(words) - 1)])
+    elif is_finetune(request.trainer) and key in TUNING_VALUES:
+        turned = _with(
+            request, plan.layout, choices.parse_fix([f"{key}={_tuning_step(request, plan, key, by)}"])
+        )
     else:
         turned = Turned(request, _unranked(planner.what_if(request, plan, key, by)))
     same = turned.result.plan is not None and turned.result.plan.layout == plan.layout
     if same and turned.request == request:
         return replace(turned, note=f"{NAMES[key][0]} goes no {'further up' if by > 0 else 'lower'} here.")
     return turned
+
+
+def _tuning_step(request: PlanRequest, plan: Plan, key: str, by: int) -> str:
+    """The next of the few values that fine-tuning has."""
+    values = list(TUNING_VALUES[key].values())
+    now = planners_word(request, key, dict(tuning_values(plan.layout))[key])
+    at = values.index(now) if now in values else 0
+    return values[min(max(at + (by if key == "zero_stage" else -by), 0), len(values) - 1)]
 
 
 def typed(request: PlanRequest, plan: Plan, key: str, text: str) -> Turned:
@@ -66,7 +91,7 @@ def typed(request: PlanRequest, plan: Plan, key: str, text: str) -> Turned:
             return _asking(request, plan.layout, replace(request, **_whole(request, key, text)))
         if key == ACCUMULATION and text.strip().lower() == AUTOMATIC:
             return _adding_up_in(request, plan.layout, None)
-        fixed = choices.parse_fix([f"{key}={text}"])
+        fixed = choices.parse_fix([f"{key}={planners_word(request, key, text)}"])
     except UserError as error:
         problem = Problem("value", error.message, error.hint)
         return Turned(request, EstimateResult(legal=False, problems=(problem,), plan=None))

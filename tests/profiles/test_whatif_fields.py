@@ -12,7 +12,7 @@ from gpt_tune.errors import UserError
 from gpt_tune.layouts.choices import ACCUMULATION, ENGINE
 from gpt_tune.planner.types import Plan, PlanRequest, Rejected
 from gpt_tune.profiles.schema import LayoutChoice
-from gpt_tune.workflows import choices, launch, ordering, twin, two_plans, whatif
+from gpt_tune.workflows import choices, launch, ordering, turnables, twin, two_plans, whatif
 from gpt_tune.workflows.draft import Draft
 from tests.profiles.test_whatif import best, draft_for
 from tui.cli.commands import estimate as estimate_command
@@ -130,7 +130,27 @@ def test_fine_tuning_offers_only_what_its_trainer_has() -> None:
         "virtual_pipeline",
         ACCUMULATION,
     }
-    assert {"zero_stage", "micro_batch_size", "gpus"} <= keys
+    assert keys == {
+        "zero_stage", "micro_batch_size", "recompute.granularity", "global_batch_size", "seq_length", "gpus",
+    }  # fmt: skip
+    named = {t.key: (t.label, t.value) for t in whatif.turnables(request, plan.layout)}
+    assert named["zero_stage"] == ("strategy", "ddp")
+    assert named["recompute.granularity"][0] == "checkpointing"
+    for key, text in (("zero_stage", "zero3"), ("zero_stage", "ZeRO-2"), ("recompute.granularity", "on")):
+        turned = whatif.typed(request, plan, key, text)
+        assert turned.result.legal, turned
+    up = whatif.turn(request, plan, "zero_stage", 1).result.plan
+    assert up is not None
+    assert up.layout.zero_stage == 2
+    on = whatif.turn(request, up, "recompute.granularity", 1).result.plan
+    assert on is not None
+    assert on.layout.recompute.granularity == "full"
+    assert "no lower" in whatif.turn(request, plan, "zero_stage", -1).note
+
+
+def test_every_meaning_fits_a_line_of_80_columns() -> None:
+    for label, means in (*turnables.NAMES.values(), *turnables.TUNING_NAMES.values()):
+        assert len(means) <= 61 and label, means  # noqa: PT018
 
 
 def test_what_a_job_needs_as_it_is_cannot_be_turned() -> None:
@@ -217,12 +237,13 @@ def asked_by(command: str) -> PlanRequest:
     program, name, *words = shlex.split(command)
     assert program == "gpt-tune"
     parser = {"plan": plan_command, "estimate": estimate_command}[name].command
-    given = parser.make_context(name, words).params
-    for key in ("as_json", "sort", "explain", "compare"):
-        given.pop(key, None)
-    given["target_seconds"] = given.pop("target_step", None)
-    given["within"] = given.pop("within", 5.0) / 100.0
-    return request_from(**given)
+    with parser.make_context(name, words) as context:
+        given = dict(context.params)
+        for key in ("as_json", "sort", "explain", "compare"):
+            given.pop(key, None)
+        given["target_seconds"] = given.pop("target_step", None)
+        given["within"] = given.pop("within", 5.0) / 100.0
+        return request_from(**given)
 
 
 def fixed_draft(draft: Draft, **fixed: object) -> Draft:

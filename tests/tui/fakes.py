@@ -262,6 +262,19 @@ REJECTED = (
 )
 
 
+def deep_plan(stages: int) -> Plan:
+    """A plan of many stages, each of which holds fewer micro batches than the one before, as under 1F1B."""
+    made = plan(1, layout(8, stages, 2, 1, 1), 3.3, 170.0)
+    each = tuple(
+        StageMemory(i, 16.0, 16.0, 8.0, 110.0 * (1 - i / stages), 4.0 if i == stages - 1 else 0.0, 1.0, 1.0, 12.0, 8.0,
+                    62.0 + 110.0 * (1 - i / stages) + (4.0 if i == stages - 1 else 0.0))
+        for i in range(stages)
+    )  # fmt: skip
+    return replace(
+        made, memory=replace(made.memory, device_gib=172.0, high_gib=183.0, low_gib=158.0, stages=each)
+    )
+
+
 class FakePlanner:
     """Answers with the plans above. what_if turns a number without limits, and refuses ZeRO-3."""
 
@@ -291,6 +304,9 @@ class FakeWhatIf:
     """Numbers of the layout are the planner's; those of the question only change the question."""
 
     turnables = staticmethod(whatif.turnables)
+    held = staticmethod(whatif.held)
+    typed = staticmethod(whatif.typed)
+    mended = staticmethod(whatif.mended)
 
     def __init__(self, planner: FakePlanner) -> None:
         self._planner = planner
@@ -304,6 +320,9 @@ class FakeWhatIf:
 
 class FakeSure:
     """One calibration for ever: the shipped ones change with every fit."""
+
+    def short_words(self, request: Any) -> str:
+        return "calibrated here 3 d ago"
 
     def sure_words(self, request: Any) -> str:
         return "calibrated 3 days ago on this cluster: typical error step time 5 % off on 7 measured runs."

@@ -18,7 +18,7 @@ async def test_the_keys_of_the_footer_come_first_and_quitting_last(home: Path) -
         await opened(app, driver)
         names = [command.name for command in KeyCommands(app.screen).commands()]
         assert names.index("What if") < names.index("Save profile") < names.index("Quit")
-        assert names.index("Compare") < names.index("Free layout")
+        assert names.index("Compare") < names.index("Search again")
         assert len(names) == len(set(names))
 
 

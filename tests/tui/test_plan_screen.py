@@ -291,16 +291,18 @@ def test_risk_and_interval_do_not_contradict_each_other(risk: float, high: float
     assert "limit 179 GiB" in said
 
 
-@pytest.mark.parametrize("width", [30, 60, 80, 200])
-async def test_the_number_that_is_turned_is_always_in_view(width: int, home: Path) -> None:
+@pytest.mark.parametrize(("width", "height"), [(30, 24), (60, 24), (80, 24), (200, 24), (40, 12)])
+async def test_the_number_that_is_turned_is_always_in_view(width: int, height: int, home: Path) -> None:
     app = planning(FakePlanner())
-    async with app.run_test(size=(width, 24)) as pilot:
+    async with app.run_test(size=(width, height)) as pilot:
         driver = Driver(app, pilot)
         await opened(app, driver)
         await driver.press("right")
         knobs = app.screen.query_one(Knobs)
-        for _ in range(16):
-            await pilot.press("right")
-            line = knobs.render_line(0)
-            assert "‹" in line.text.removeprefix("what if‹")
-            assert line.cell_length == knobs.size.width
+        for _ in range(22):
+            await driver.press("right")
+            lines = [knobs.render_line(y) for y in range(knobs.size.height)]
+            assert "‹" in "".join(line.text for line in lines)
+            assert all(line.cell_length == knobs.size.width for line in lines)
+            assert knobs.chosen is not None
+            assert knobs.chosen.means[:12] in lines[-1].text

@@ -13,8 +13,9 @@ import pytest
 from textual import __version__ as textual_version
 
 from gpt_tune.diagnosis.types import Diagnosis
+from gpt_tune.planner.types import SearchResult
 from tests.tui.conftest import until
-from tests.tui.fakes import BROKEN, PREDICTION, FakeEngine, FakePlanner, FakeWatch, healthy, run
+from tests.tui.fakes import BROKEN, PREDICTION, FakeEngine, FakePlanner, FakeWatch, deep_plan, healthy, run
 from tests.tui.flow import Driver
 from tests.tui.test_monitor_findings import CURE, ECHO, Cures
 from tests.tui.test_monitor_nodes import ROWS, Samplers
@@ -41,6 +42,20 @@ async def what_if(driver: Driver) -> None:
     await plan(driver)
     await driver.press("right", "right", "right", "up")
     await driver.see("refuses it")
+
+
+async def what_if_typed(driver: Driver) -> None:
+    await plan(driver)
+    await driver.press("right", "right", "right", "right", "up")
+    await driver.settled()
+    await driver.press("1", "2")
+    await driver.see("Enter estimates it")
+
+
+async def memory(driver: Driver) -> None:
+    await plan_opened(driver.app, driver)
+    await driver.press("m")
+    await driver.see("limit 179")
 
 
 async def compare(driver: Driver) -> None:
@@ -117,6 +132,9 @@ SHOTS: list[tuple[str, Callable[[Driver], Awaitable[None]], tuple[int, int], str
     ("plan-120-light", plan, (120, 36), "light"),
     ("plan-80-mono", plan, (80, 24), "mono"),
     ("plan-what-if-80-dark", what_if, (80, 24), "dark"),
+    ("plan-what-if-100-light", what_if_typed, (100, 30), "light"),
+    ("plan-memory-80-dark", memory, (80, 24), "dark"),
+    ("plan-memory-160-mono", memory, (160, 50), "mono"),
     ("plan-compare-80-dark", compare, (80, 24), "dark"),
     ("plan-rejected-80-ansi", rejected, (80, 24), "ansi-dark"),
     ("monitor-80-dark", monitor, (80, 24), "dark"),
@@ -136,6 +154,8 @@ SHOTS: list[tuple[str, Callable[[Driver], Awaitable[None]], tuple[int, int], str
 
 
 def app_of(name: str) -> GptTune:
+    if name.startswith("plan-memory"):
+        return planning(FakePlanner(SearchResult((deep_plan(32),), (), 2139, 2140, 0.8)))
     if name.startswith(("plan", "help")):
         return planning(FakePlanner())
     update = healthy(LOG)

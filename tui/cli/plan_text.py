@@ -211,11 +211,12 @@ def layout_words(layout: Layout) -> str:
     return " ".join(words)
 
 
-def _show_reasons(plan: Plan, title: str = "why:") -> None:
+def _show_reasons(plan: Plan, title: str = "why:", sources: bool = False) -> None:
     show()
     show(title)
     for reason in plan.reasons:
-        _point(f"{reason.text} [{reason.rule}]")
+        source = f": {reason.source}" if sources and reason.source else ""
+        _point(f"{reason.text} [{reason.rule}{source}]")
     if plan.environment:
         show("  needs " + " ".join(f"{k}={v}" for k, v in plan.environment.items()))
 
@@ -256,4 +257,4 @@ def show_plan(plan: Plan) -> None:
     show_table(["stage", *names], rows, ",".join(str(i) for i in range(len(names) + 1)))
     if memory.not_modelled:
         _wrapped("not modelled: " + "; ".join(memory.not_modelled))
-    _show_reasons(plan)
+    _show_reasons(plan, sources=True)

@@ -1,6 +1,6 @@
-"""Owns the plan screen: ranked layouts, one in detail, what-if, two compared, what was rejected.
+"""Owns the plan screen: ranked layouts, one in detail, its stages, what-if, two compared, what was rejected.
 
-It shows what `planner.search`, `planner.what_if` say; it computes nothing of its own.
+It shows what `planner.search` and `workflows.whatif` say; it computes nothing of its own.
 """
 
 from __future__ import annotations
@@ -13,24 +13,21 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from gpt_tune.errors import UserError
+from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
-from gpt_tune.words import seconds_words
+from gpt_tune.workflows import cost, ordering
+from tui.screens.plan_ask import Asking
 from tui.screens.plan_whatif import WhatIf
 from tui.screens.step import StepPage
 from tui.widgets.knobs import Knobs
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
+from tui.widgets.plan_answer import answer_line
 from tui.widgets.plan_compare import asked_line, compared
-from tui.widgets.plan_lines import (
-    COLUMNS,
-    REJECTED_COLUMNS,
-    detail,
-    rejected_lines,
-    rejected_rows,
-    table_row,
-)
-from tui.widgets.rows import Row, RowList
-from tui.widgets.words import plural
+from tui.widgets.plan_lines import Told, detail, rejected_lines
+from tui.widgets.plan_table import REJECTED_COLUMNS, columns_for, rejected_columns, rejected_rows, table
+from tui.widgets.rows import RowList
+from tui.widgets.stage_view import stage_lines
 
 YOURS = "yours"  # the row of a layout turned by hand
 MARKED: Line = [
@@ -39,50 +36,71 @@ MARKED: Line = [
 ]
 
 
-class PlanStep(WhatIf, StepPage):
+class NearMisses(RowList):
+    """The layouts that were ruled out; Enter tries the change that was advised."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "try_change", "Try the change", id="plan.try-change",
+                tooltip="Estimate the near miss with the change that would let it in"),
+    ]  # fmt: skip
+
+    def action_try_change(self) -> None:
+        self.action_choose()
+
+
+class PlanStep(Asking, WhatIf, StepPage):
     """The centre piece."""
 
     CSS_PATH = "../styles/plan.tcss"
     step = "plan"
     question = "Which layout?"
     HELP_TEXT = (
-        "Layouts that fit, fastest first. Step times and memory are predictions; the interval holds 9 of 10 runs.\n"
-        "Right arrow turns single numbers of a layout, of the batch and of the GPUs, and estimates again at once.\n"
-        "Bars: █ needed, ▓ perhaps not needed, ░ perhaps needed too, ┃ what the GPU has. The risk of running out is\n"
-        "smaller than the bar beyond the limit makes believe: the allocator gives its reserve back before it fails."
+        "Layouts that fit, in the planner's order. All numbers are predictions;\n"
+        "their intervals hold in 9 of 10 runs.\n"
+        "Right arrow turns any number of a layout, or type it: it is estimated at\n"
+        "once, and Enter makes it a row that can be chosen.\n"
+        "Bars: █ needed, ▓ perhaps not, ░ perhaps too, ┃ what the GPU has. The risk\n"
+        "is smaller than the bar beyond the limit makes believe: the allocator\n"
+        "gives its reserve back before it fails."
     )
     KEY_WORDS: ClassVar[dict[str, str]] = {"choose": "Review"}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "right,w", "what_if", "What if", key_display="→", tooltip="Turn single numbers of this layout"
         ),
+        Binding("m", "memory", "Memory", tooltip="Every stage's memory by cause, against the limit"),
         Binding("c", "compare", "Compare", tooltip="Mark this layout, then compare it with another"),
+        Binding("r", "rejected", "Rejected",
+                tooltip="Layouts that were ruled out, and the change that cures each; Enter tries it"),
+        Binding("o", "order", "Order", tooltip="By step time, memory, risk; most memory left, fewest GPUs"),
+        Binding("slash", "only", "Only", tooltip="Search only layouts with some numbers fixed, such as tp=8 zero=1"),
+        Binding("space", "more", "Scroll", show=False, tooltip="Scroll the text below the table; back at its end"),
+        Binding("y", "take_command", "Copy command", show=False, tooltip="Copy the command that estimates this layout"),
+        Binding("Y", "take_question", "Copy plan command", show=False, tooltip="Copy the command that finds them all"),
         Binding(
-            "r", "rejected", "Rejected", tooltip="Layouts that were ruled out, and the change that cures each"
-        ),
-        Binding(
-            "f", "free", "Free layout", show=False, tooltip="Forget what a profile or run fixed of the layout"
+            "f", "free", "Free layout", show=False, tooltip="Forget what a profile, a run or / fixed of the layout"
         ),
         Binding("s", "search", "Search again", show=False),
-    ]
+        Binding("n", "without", "Go on without a layout", show=False, tooltip="The job runs without a plan"),
+    ]  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self._request: PlanRequest | None = None
         self._result: SearchResult | None = None
-        self._answered: PlanRequest | None = (
-            None  # the draft's own question; turned numbers may differ from the rows'
-        )
+        # The draft's own question; turned numbers may differ from the rows'.
+        self._answered: PlanRequest | None = None
         self._sure = ""
+        self._sure_short = ""
         self._marked: Plan | None = None
 
     def body(self) -> ComposeResult:
         yield Lines([[("Searching layouts…", "muted")]], id="answer")
-        yield RowList(COLUMNS, id="plans", empty="searching…")
+        yield RowList([c.column for c in columns_for(())], id="plans", empty="searching…")
         yield Knobs(id="knobs")
         with Horizontal(id="below"):
             yield Lines(id="detail", indent=8, focusable=True)
-            yield RowList(REJECTED_COLUMNS, id="rejected", empty="nothing was rejected")
+            yield NearMisses(REJECTED_COLUMNS, id="rejected", empty="nothing was rejected")
 
     def on_mount(self) -> None:
         self.update_path()
@@ -94,7 +112,7 @@ class PlanStep(WhatIf, StepPage):
         if self._request is None or self.task_running("search"):
             return
         try:
-            request = self.tune.engine.choices.plan_request(self.tune.draft)
+            request = self.asked_of_draft()
         except UserError as error:
             self.task_failed(error)
             return
@@ -107,63 +125,77 @@ class PlanStep(WhatIf, StepPage):
     # --- searching
 
     def action_search(self) -> None:
-        engine, draft = self.tune.engine, self.tune.draft
+        engine, draft, order = self.tune.engine, self.tune.draft, self.order
 
-        def search() -> tuple[PlanRequest, SearchResult, str]:
-            request = engine.choices.plan_request(draft)
-            return (
-                request,
-                engine.planner.search(request),
-                engine.sure.sure_words(request),
-            )
+        def search() -> tuple[PlanRequest, PlanRequest, SearchResult, tuple[str, str]]:
+            own = self.asked_of(draft)
+            request = ordering.asked_for(own, order)
+            result = engine.planner.search(request)
+            request = ordering.on_the_gpus_found(request, result)
+            return own, request, result, (engine.sure.short_words(own), engine.sure.sure_words(own))
 
         self.run_task("search", search, self._searched)
 
-    def _searched(self, answer: tuple[PlanRequest, SearchResult, str]) -> None:
-        self._request, self._result, self._sure = answer
-        self._answered = self._request
+    def _searched(self, answer: tuple[PlanRequest, PlanRequest, SearchResult, tuple[str, str]]) -> None:
+        self._answered, self._request, self._result, (self._sure_short, self._sure) = answer
         self._marked = None
         self.forget_turns()
+        result = self._result
+        tuned = self._tuned
         self._show_table()
-        self.query_one("#rejected", RowList).show_rows(rejected_rows(self._result.rejected))
-        self.set_class(not self._result.plans, "-nothing")
-        if not self._result.plans:
-            self.query_one("#rejected").focus()
+        rejected = self.query_one("#rejected", RowList)
+        rejected.show_rows(
+            rejected_rows(result.rejected, tuned),
+            columns=rejected_columns(len(result.rejected), result.rejected_count),
+        )
+        self.set_class(not result.plans, "-nothing")
+        self.set_class(not result.plans, "-rejected")
+        if not result.plans or rejected.has_focus:
+            self.focus_table()
+        self.refresh_bindings()
         self._show_answer()
         self._show_detail()
+
+    @property
+    def _tuned(self) -> bool:
+        """Whether these are fine-tuning jobs, whose layouts are said in other words."""
+        return self._request is not None and is_finetune(self._request.trainer)
+
+    def focus_table(self) -> None:
+        """The keyboard to the layouts; to the near misses where nothing fits."""
+        nothing = self._result is not None and not self._result.plans and self.yours is None
+        self.query_one("#rejected" if nothing else "#plans").focus()
 
     def task_failed(self, error: UserError) -> None:
         self.query_one("#answer", Lines).show([[("! ", "bad"), (f"{error.message} {error.hint}", "bad")]])
 
     def _show_answer(self) -> None:
-        request, result = self._request, self._result
-        if request is None or result is None:
+        if self._request is None or self._result is None:
             return
-        batch = f"batch {request.global_batch_size} x {request.seq_length}"
-        asked = f"{request.model.id} on {request.gpus} x {request.node.gpu.id}, {batch}"
-        found = (
-            f"{len(result.plans)} of {plural(result.searched, 'layout')}"
-            if result.plans
-            else f"none of {plural(result.searched, 'layout')} fits"
-        )
-        role = "" if result.plans else "bad"
-        line: Line = [
-            (f"{asked}: ", "muted"),
-            (found, role),
-            (f" in {seconds_words(result.seconds)}", "muted"),
-        ]
-        fixed = self.tune.engine.choices.fixed_by(self.tune.draft)
-        if fixed:
-            line = [*line, (f"; {fixed}: f frees them", "accent")]
+        choices = self.tune.engine.choices
+        fixed = choices.fixed_by(self.tune.draft)
+        line = answer_line(self._request, self._result, ordering.ORDERS[self.order], fixed, self._without)
         self.query_one("#answer", Lines).show([line])
 
+    def _plans(self) -> list[Plan]:
+        """The rows: what was found, in the order asked for, then the one turned by hand."""
+        found = list(ordering.in_order(self._result.plans, self.order)) if self._result is not None else []
+        return [*found, self.yours] if self.yours is not None else found
+
     def _show_table(self) -> None:
-        assert self._result is not None
-        rows = [table_row(plan, str(plan.rank)) for plan in self._result.plans]
-        if self.yours is not None:
-            rows.append(table_row(self.yours, YOURS, "you"))
-        marked = [r if self._marked is None or r.key != str(self._marked.rank) else _starred(r) for r in rows]
-        self.query_one("#plans", RowList).show_rows(marked)
+        plans = self._plans()
+        keys = [YOURS if plan is self.yours else str(plan.rank) for plan in plans]
+        marks = ["you" if key == YOURS else key for key in keys]
+        marks = [f"*{m}" if p is self._marked else m for p, m in zip(plans, marks, strict=True)]
+        columns, rows = table(plans, keys, marks)
+        self.query_one("#plans", RowList).show_rows(rows, columns=columns)
+
+    def ordered(self) -> None:
+        """Sorted anew: the best by the new order is what one wants to see."""
+        self._show_table()
+        self.query_one("#plans", RowList).action_move(-(10**6))
+        self._show_answer()
+        self._show_detail()
 
     # --- the one in detail
 
@@ -175,9 +207,28 @@ class PlanStep(WhatIf, StepPage):
         plans = self._result.plans if self._result is not None else ()
         return next((p for p in plans if str(p.rank) == key), None)
 
+    def chosen_now(self) -> tuple[PlanRequest, Plan] | None:
+        """The layout at hand and the question it answers: the one that is turned, else the one under the cursor."""
+        if self.trial is not None:
+            return self.trial
+        plan = self.current()
+        asked = self.asked if plan is not None and plan is self.yours else self._request
+        return None if plan is None or asked is None else (asked, plan)
+
+    def told(self, request: PlanRequest, plan: Plan) -> Told:
+        """What is said beside the plan's own numbers."""
+        run = cost.cost_of_run(self.tune.draft.profile, request, plan)
+        return Told(run.words, self._sure_short, self._sure, self.command(request, plan))
+
+    def text_to_copy(self) -> str:
+        if self.focused is self.query_one("#plans") or self.turning:
+            chosen = self.chosen_now()
+            return "" if chosen is None else self.command(*chosen)
+        return super().text_to_copy()
+
     def _show_detail(self) -> None:
         panel = self.query_one("#detail", Lines)
-        plan, width = self.current(), max(panel.size.width, 40)
+        plan, width = self.current(), max(panel.size.width - 1, 40)
         if self.turning:
             panel.show(self.trial_lines(width))
         elif plan is None or (self.has_class("-rejected") and not self.beside):
@@ -185,12 +236,22 @@ class PlanStep(WhatIf, StepPage):
         elif self._marked is not None and self._marked is not plan:
             names = (f"layout {self._marked.rank or 'yours'}", f"layout {plan.rank or 'yours'}")
             panel.show(compared(self._marked, plan, names))
+        elif self.has_class("-memory"):
+            room, numbers = panel.size.height - 7, min(len(plan.memory.stages), 12)
+            height = max(5, min(10, room), min(18, room - numbers))
+            panel.show(stage_lines(plan.memory, width, height, self.tune.letters))
         else:
-            sure: Line = [("sure?   ", "head"), (self._sure, "muted")]
-            marked = [MARKED] if self._marked is plan else []
-            if plan is self.yours and self._request is not None:
-                marked = [*marked, *asked_line(self._request, self.asked)]
-            panel.show([*marked, *detail(plan, width, self.tune.letters, self.size.height > 40), sure])
+            self._show_plan(panel, plan, width)
+
+    def _show_plan(self, panel: Lines, plan: Plan, width: int) -> None:
+        lines: list[Line] = [MARKED] if self._marked is plan else []
+        chosen = self.chosen_now()
+        if chosen is None or self._request is None:
+            return
+        if plan is self.yours:
+            lines += asked_line(self._request, self.asked)
+        told = self.told(chosen[0], plan)
+        panel.show([*lines, *detail(plan, width, self.tune.letters, self.size.height > 40, told)])
 
     @property
     def beside(self) -> bool:
@@ -200,7 +261,7 @@ class PlanStep(WhatIf, StepPage):
     def _show_rejected_detail(self, panel: Lines) -> None:
         rows = self.query_one("#rejected", RowList)
         rejected = self._result.rejected if self._result is not None else ()
-        panel.show(rejected_lines(rejected[rows.cursor]) if rejected else [])
+        panel.show(rejected_lines(rejected[rows.cursor], self._tuned) if rejected else [])
 
     @on(RowList.Highlighted)
     def _highlighted(self, event: RowList.Highlighted) -> None:
@@ -215,18 +276,59 @@ class PlanStep(WhatIf, StepPage):
         self.call_after_refresh(self._show_detail)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While a number is being turned, only what belongs to that works."""
-        return not (self.turning and action in ("what_if", "compare", "rejected", "search", "next"))
+        """While a number is being turned, only what belongs to that works; without layouts, only what needs none."""
+        if action == "without":
+            return self._without
+        if self.turning:
+            return action not in (
+                "what_if",
+                "compare",
+                "rejected",
+                "search",
+                "next",
+                "memory",
+                "order",
+                "only",
+                "free",
+            )
+        if self.has_class("-nothing") and self.yours is None:
+            return action not in ("what_if", "compare", "rejected", "memory", "next", "take_command")
+        return not (action == "free" and not self._fixed)
+
+    @property
+    def _fixed(self) -> bool:
+        return self.tune.has_draft and bool(self.tune.engine.choices.fixed_by(self.tune.draft))
+
+    @property
+    def _without(self) -> bool:
+        """Whether the job can do without a layout, and there is none."""
+        nothing = self._result is not None and not self._result.plans and self.yours is None
+        return (
+            nothing and self.tune.has_draft and bool(self.tune.engine.choices.plan_optional(self.tune.draft))
+        )
 
     def took(self) -> None:
         """A turned layout is a row of the table now."""
+        self.remove_class("-rejected", "-nothing")
         self._show_table()
         self.query_one("#plans", RowList).go_to(YOURS)
 
     def show_detail(self) -> None:
         self._show_detail()
 
-    # --- compare, rejected, going on
+    # --- other views, going on
+
+    def action_more(self) -> None:
+        """Scroll what is said; from its end back to its start."""
+        panel = self.query_one("#detail", Lines)
+        room = max(panel.scrollable_content_region.height, 1)
+        end = round(panel.scroll_offset.y) >= panel.virtual_size.height - room
+        panel.scroll_to(y=0 if end else panel.scroll_offset.y + max(room - 1, 1), animate=False)
+
+    def action_memory(self) -> None:
+        self.toggle_class("-memory")
+        self.query_one("#detail", Lines).scroll_home(animate=False)
+        self.call_after_refresh(self._show_detail)
 
     def action_compare(self) -> None:
         """Mark the layout under the cursor; a second time takes the mark away."""
@@ -251,32 +353,38 @@ class PlanStep(WhatIf, StepPage):
         self._show_detail()
 
     def action_back(self) -> None:
-        if self.has_class("-rejected"):
+        if self.has_class("-rejected") and not self.has_class("-nothing"):
             self.action_rejected()
         elif self._marked is not None:
             self.action_compare()
+        elif self.has_class("-memory"):
+            self.action_memory()
         else:
             super().action_back()
 
-    @on(RowList.Chosen, "#plans")
+    @on(RowList.Chosen)
     def _chosen(self, event: RowList.Chosen) -> None:
         event.stop()
-        self.action_next()
+        if event.rows.id == "plans":
+            self.action_next()
+        elif self._result is not None and self._result.rejected:
+            self.mend(self._result.rejected[event.rows.cursor])
+
+    def action_without(self) -> None:
+        """On without a plan; the review says what that means."""
+        self.tune.next_step(self.step)
 
     def ready(self) -> bool:
-        plan = self.current()
-        if plan is None:
+        chosen = self.chosen_now()
+        if chosen is None:
             return False
+        asked, plan = chosen
         choices = self.tune.engine.choices
         try:
-            draft = choices.choose(self.tune.draft, plan, self.asked if plan is self.yours else self._request)
+            draft = choices.choose(self.tune.draft, ordering.as_chosen(plan, self.order), asked)
         except UserError as error:  # turned to more GPUs than the partition has, say
             self.task_failed(error)
             return False
         self.tune.set_draft(draft)
-        self._answered = choices.plan_request(draft)  # coming back shows the same rows again
+        self._answered = self.asked_of_draft()  # coming back shows the same rows again
         return True
-
-
-def _starred(row: Row) -> Row:
-    return Row(row.key, ("*" + str(row.cells[0]), *row.cells[1:]))

@@ -1,19 +1,28 @@
-"""Owns turning single numbers of a layout on the plan screen: the line of numbers, the trial, taking it over."""
+"""Owns turning single numbers of a layout on the plan screen: the numbers, the trial, taking it over.
+
+A trial begins from a layout of the table, or from a near miss with the change that was advised for it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest
+from gpt_tune.errors import UserError
+from gpt_tune.layouts.trainers import is_finetune
+from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, Problem, Rejected
 from gpt_tune.workflows.whatif import Turned
 from tui.tasks import Tasks
 from tui.widgets.knobs import Knobs
 from tui.widgets.paint import Line
 from tui.widgets.plan_compare import asked_line, turned_line
-from tui.widgets.plan_lines import detail, layout_words, problem_lines
+from tui.widgets.plan_lines import Told, detail, problem_lines
+from tui.widgets.plan_table import layout_words
 
 if TYPE_CHECKING:
     from tui.app import GptTune
+
+Turn = Callable[[PlanRequest, Plan], Turned]
 
 
 class WhatIf(Tasks):
@@ -23,9 +32,11 @@ class WhatIf(Tasks):
     yours: Plan | None = None
     asked: PlanRequest | None = None
     _trial: EstimateResult | None = None  # as turned, perhaps illegal
+    _note: str = ""  # why the last turn changed nothing
     _turned_request: PlanRequest | None = None
     _begun: Plan | None = None  # where the turning began
-    _waiting: list[tuple[str, int]]  # turns that came while one was estimated: none is lost
+    _mending: Rejected | None = None  # the near miss it began from
+    _waiting: list[Turn]  # turns that came while one was estimated: none is lost
 
     if TYPE_CHECKING:
         tune: GptTune
@@ -33,10 +44,23 @@ class WhatIf(Tasks):
         def current(self) -> Plan | None: ...
         def took(self) -> None: ...
         def show_detail(self) -> None: ...
+        def told(self, request: PlanRequest, plan: Plan) -> Told: ...
 
     @property
     def turning(self) -> bool:
         return bool(self.has_class("-what-if"))  # type: ignore[attr-defined]
+
+    @property
+    def trial(self) -> tuple[PlanRequest, Plan] | None:
+        """The layout as turned and its question, while numbers are turned."""
+        if (
+            not self.turning
+            or self._trial is None
+            or self._trial.plan is None
+            or self._turned_request is None
+        ):
+            return None
+        return self._turned_request, self._trial.plan
 
     @property
     def _knobs(self) -> Knobs:
@@ -50,9 +74,30 @@ class WhatIf(Tasks):
         plan, request = self.current(), self._request
         if plan is None or request is None:
             return
-        self._begun, self._waiting = plan, []
-        self._turned_request = self.asked if plan is self.yours and self.asked is not None else request
-        self._trial = EstimateResult(legal=True, problems=(), plan=plan)
+        asked = self.asked if plan is self.yours and self.asked is not None else request
+        self._begin(plan, asked, EstimateResult(legal=True, problems=(), plan=plan))
+
+    def mend(self, rejected: Rejected) -> None:
+        """Try a near miss with the change that was advised for it."""
+        request = self._request
+        if request is None:
+            return
+        whatif = self.tune.engine.whatif
+        self._mending = rejected
+        self.run_task("what-if", lambda: whatif.mended(request, rejected), self._mended)
+
+    def _mended(self, turned: Turned) -> None:
+        if turned.result.plan is None:  # nothing can be estimated of it
+            problem = turned.result.problems[0]
+            self.task_failed(UserError(problem.text, problem.fix))
+            return
+        self._begin(None, turned.request, turned.result)
+
+    def _begin(self, plan: Plan | None, asked: PlanRequest, trial: EstimateResult) -> None:
+        self._begun, self._waiting, self._note = plan, [], ""
+        self._turned_request, self._trial = asked, trial
+        if plan is not None:
+            self._mending = None
         self._show_knobs()
         screen: Any = self
         screen.add_class("-what-if")
@@ -61,15 +106,26 @@ class WhatIf(Tasks):
         self.show_detail()
 
     def _show_knobs(self) -> None:
-        trial, request = self._trial, self._turned_request
-        if trial is not None and trial.plan is not None and request is not None:
-            self._knobs.show_knobs(self.tune.engine.whatif.turnables(request, trial.plan.layout))
+        trial = self._trial
+        if trial is not None and trial.plan is not None and self._turned_request is not None:
+            whatif = self.tune.engine.whatif
+            held = whatif.held(self.tune.draft.recipe)
+            self._knobs.show_knobs(whatif.turnables(self._turned_request, trial.plan.layout, held))
 
     # Named as Textual finds them: a decorator does not register handlers of a class that is only mixed in.
 
     def on_knobs_turned(self, event: Knobs.Turned) -> None:
         event.stop()
-        self._waiting.append((event.key, event.by))
+        whatif = self.tune.engine.whatif
+        self._queue(lambda request, plan: whatif.turn(request, plan, event.key, event.by))
+
+    def on_knobs_typed(self, event: Knobs.Typed) -> None:
+        event.stop()
+        whatif = self.tune.engine.whatif
+        self._queue(lambda request, plan: whatif.typed(request, plan, event.key, event.text))
+
+    def _queue(self, turn: Turn) -> None:
+        self._waiting.append(turn)
         if not self.task_running("what-if"):
             self._turn_next()
 
@@ -77,9 +133,8 @@ class WhatIf(Tasks):
         trial, request = self._trial, self._turned_request
         if not self._waiting or trial is None or trial.plan is None or request is None:
             return
-        plan, (key, by) = trial.plan, self._waiting.pop(0)
-        whatif = self.tune.engine.whatif
-        self.run_task("what-if", lambda: whatif.turn(request, plan, key, by), self._tried)
+        plan, turn = trial.plan, self._waiting.pop(0)
+        self.run_task("what-if", lambda: turn(request, plan), self._tried, self._refused)
 
     def _tried(self, turned: Turned) -> None:
         if self._trial is None:  # left meanwhile
@@ -89,29 +144,43 @@ class WhatIf(Tasks):
             answer = EstimateResult(answer.legal, answer.problems, self._trial.plan)
         else:
             self._turned_request = turned.request
-        self._trial = answer
+        self._trial, self._note = answer, turned.note
         self._show_knobs()
         self.show_detail()
         self._turn_next()
 
+    def _refused(self, error: UserError) -> None:
+        """A question that contradicts itself is a problem of the trial, said where the trial is."""
+        problem = Problem("value", error.message, error.hint)
+        request = self._turned_request
+        if request is not None:
+            self._tried(Turned(request, EstimateResult(legal=False, problems=(problem,), plan=None)))
+
     def trial_lines(self, width: int) -> list[Line]:
         """The layout as turned: what is wrong with it, what has changed, then as any other in detail."""
-        trial = self._trial
+        trial, asked = self._trial, self._turned_request
         if trial is None:
             return []
-        lines = problem_lines(trial.problems)
-        if trial.plan is None:
+        lines: list[Line] = problem_lines(trial.problems)
+        if self._note:
+            lines.append([("        ", ""), (self._note, "warn")])
+        if trial.plan is None or asked is None:
             return lines
-        lines += [[(layout_words(trial.plan.layout), "strong")]] if lines else []
+        said = layout_words(trial.plan.layout, is_finetune(trial.plan.trainer))
+        lines.append([("layout  ", "head"), (said, "strong")])
         if self._request is not None:
-            lines += asked_line(self._request, self._turned_request)
+            lines += asked_line(self._request, asked)
         if self._begun is not None and trial.plan is not self._begun:
             lines.append(turned_line(self._begun, trial.plan))
-        return [*lines, *detail(trial.plan, width, self.tune.letters, False)]
+        if self._mending is not None and trial.legal:
+            lines.append(
+                [("        ", ""), (f"the near miss with {self._mending.fix or 'nothing changed'}", "accent")]
+            )
+        return [*lines, *detail(trial.plan, width, self.tune.letters, False, self.told(asked, trial.plan))]
 
     def on_knobs_kept(self, event: Knobs.Kept) -> None:
         event.stop()
-        if self._trial is None or not self._trial.legal or self._trial.plan is None:
+        if self._trial is None or not self._trial.legal or self._trial.plan is None or self._waiting:
             return  # the problem stands on the screen
         if self._trial.plan is not self._begun:
             self.yours, self.asked = self._trial.plan, self._turned_request
@@ -123,9 +192,9 @@ class WhatIf(Tasks):
         self._leave_what_if()
 
     def _leave_what_if(self) -> None:
-        self._trial = self._begun = None
+        self._trial = self._begun = self._mending = None
         screen: Any = self
         screen.remove_class("-what-if")
         screen.refresh_bindings()
-        screen.query_one("#plans").focus()
+        screen.focus_table()
         self.show_detail()

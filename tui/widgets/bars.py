@@ -10,6 +10,7 @@ from tui.widgets.words import three
 
 # Each part has a letter as well as a colour, so a bar reads without colour too.
 FULL = "█"
+ROLES = 9  # roles part-0 to part-8 (roles.py)
 PALE = "▓"  # within the interval: perhaps less is needed
 
 
@@ -45,7 +46,7 @@ def stacked(parts: Sequence[Part], cells: int, whole: float | None = None, lette
     line: list[Span] = []
     for i, (part, size) in enumerate(zip(parts, shares([p.value for p in parts], cells, whole), strict=True)):
         if size:
-            line.append(((part.letter if letters else FULL) * size, f"part-{i % 8}"))
+            line.append(((part.letter if letters else FULL) * size, f"part-{i % ROLES}"))
     return line
 
 
@@ -56,7 +57,7 @@ def legend(parts: Sequence[Part], unit: str, letters: bool = False) -> Line:
     for i, part in enumerate(parts):
         if part.value > 0.005 * whole:
             line += [
-                (part.letter if letters else FULL, f"part-{i % 8}"),
+                (part.letter if letters else FULL, f"part-{i % ROLES}"),
                 (f"\u00a0{part.name}\u00a0{two(part.value)}  ", ""),
             ]
     return [*line, (unit, "muted")] if line else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -20,12 +21,13 @@ SHORT = {
 }  # fmt: skip
 
 
+_FUNCTION_KEY = re.compile(r"f\d+")
 ORDER = {
     "Enter": -2,
     "↑↓": -1,
     "←→": -1,
     "Space": -1,
-    "f2": 0.5,
+    "F2": 0.5,
     "Esc": 1,
     "?": 2,
 }  # what goes on comes first, help last
@@ -33,7 +35,12 @@ ORDER = {
 
 def key_words(app: App[object], binding: Binding) -> str:
     """How a key is called on screen."""
-    return binding.key_display or SHORT.get(binding.key) or app.get_key_display(binding)
+    return binding.key_display or SHORT.get(binding.key) or _as_written(app.get_key_display(binding))
+
+
+def _as_written(key: str) -> str:
+    """`F2`, as on the keyboard and in every sentence; other keys as they are."""
+    return key.upper() if _FUNCTION_KEY.fullmatch(key) else key
 
 
 def named_key(owner: App[Any] | Screen[Any], name: str) -> str:

@@ -1,34 +1,18 @@
-"""Owns how a plan is said: table rows, the detail of one, two compared, what was rejected. Pure."""
+"""Owns how one plan is said: cost, step and memory by cause, reasons; and what is wrong with one. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from gpt_tune.layouts.layout import Layout, Recompute
 from gpt_tune.memory.types import MemoryEstimate, StageMemory
-from gpt_tune.planner.types import Plan, Problem, Rejected
+from gpt_tune.planner.types import Plan, Problem, Reason, Rejected
 from gpt_tune.timing.types import StepEstimate
 from gpt_tune.words import percent_words
 from tui.widgets.bars import Part, against_limit, legend, stacked
-from tui.widgets.columns import Column
-from tui.widgets.paint import Cell, Line
-from tui.widgets.rows import Row
+from tui.widgets.paint import Line
+from tui.widgets.plan_table import layout_words
 from tui.widgets.words import three
-
-COLUMNS = (
-    Column("#", "right"),
-    Column("TP", "right"),
-    Column("PP", "right"),
-    Column("DP", "right"),
-    Column("ZeRO", "right"),
-    Column("MBS", "right"),
-    Column("recompute"),
-    Column("step s", "right"),
-    Column("MFU", "right"),
-    Column("GiB per GPU", drop=1),
-    Column("why", drop=2, grow=True, least=12),
-)
-GAUGE = 10  # cells of the memory bar in the table
 
 STEP_PARTS = (
     ("compute", "compute", "C"),
@@ -43,87 +27,55 @@ STEP_PARTS = (
 )
 
 
-def recompute_words(recompute: Recompute) -> str:
-    """`none`, `selective`, `full/1`, `block/4`."""
-    if recompute.granularity != "full":
-        return recompute.granularity
-    name = "full" if recompute.method != "block" else "block"
-    return f"{name}/{recompute.layers}" if recompute.layers else name
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is said beside the plan's own numbers. sure: in a few words; rests_on: in full."""
+
+    cost: str = ""
+    sure: str = ""
+    rests_on: str = ""
+    command: str = ""
 
 
-def layout_words(layout: Layout) -> str:
-    """A layout in one short line."""
-    words = [f"TP {layout.tensor_parallel}", f"PP {layout.pipeline_parallel}", f"DP {layout.data_parallel}"]
-    words += [f"CP {layout.context_parallel}"] if layout.context_parallel > 1 else []
-    words += [f"EP {layout.expert_parallel}"] if layout.expert_parallel > 1 else []
-    words += [f"VP {layout.virtual_pipeline}"] if layout.virtual_pipeline > 1 else []
-    words += [f"ZeRO-{layout.zero_stage}", f"MBS {layout.micro_batch_size}"]
-    return "  ".join([*words, f"recompute {recompute_words(layout.recompute)}"])
+NOTHING = Told()
 
 
-def layout_letters(layout: Layout) -> str:
-    """A layout as short as it gets, for a table: `T2 P8 D4 Z1 M1 none`."""
-    more = f"C{layout.context_parallel} " if layout.context_parallel > 1 else ""
-    more += f"E{layout.expert_parallel} " if layout.expert_parallel > 1 else ""
-    head = f"T{layout.tensor_parallel} P{layout.pipeline_parallel} {more}D{layout.data_parallel}"
-    return f"{head} Z{layout.zero_stage} M{layout.micro_batch_size} {recompute_words(layout.recompute)}"
-
-
-def table_row(plan: Plan, key: str, mark: str = "") -> Row:
-    layout, step, memory = plan.layout, plan.step, plan.memory
-    spread = max(step.high - step.seconds, step.seconds - step.low)
-    cells: tuple[Cell, ...] = (
-        mark or str(plan.rank),
-        str(layout.tensor_parallel),
-        str(layout.pipeline_parallel),
-        str(layout.data_parallel),
-        str(layout.zero_stage),
-        str(layout.micro_batch_size),
-        recompute_words(layout.recompute),
-        [(three(step.seconds), "strong"), (f" ±{short(spread)}", "muted")],
-        "?" if step.mfu is None else percent_words(step.mfu),
-        [(f"{memory.device_gib:>3.0f} ", ""), *gauge(memory)],
-        [(plan.reasons[0].text if plan.reasons else "", "muted")],
-    )
-    return Row(key, cells)
-
-
-def gauge(memory: MemoryEstimate) -> Line:
-    """Memory against the limit in a few cells, with a word where it is likely not to fit."""
-    part = [Part("memory", memory.device_gib, "m")]
-    line = list(against_limit(part, memory.high_gib, memory.limit_gib, GAUGE))
-    risk = memory.oom_probability
-    return [*line, (" tight", "warn")] if risk is not None and risk > 0.2 else line
-
-
-def short(value: float) -> str:
-    """An uncertainty with one significant figure: .2, 12, 0.03."""
-    text = f"{value:.1g}" if value < 10 else f"{value:.0f}"
-    return text[1:] if text.startswith("0.") else text
-
-
-def detail(plan: Plan, width: int, letters: bool, every_stage: bool) -> list[Line]:
-    """Step time by cause, memory by stage, reasons with their rule."""
+def detail(plan: Plan, width: int, letters: bool, every_stage: bool, told: Told = NOTHING) -> list[Line]:
+    """What it costs, step time by cause, how sure that is, memory by stage, reasons with their rule and source."""
     lines: list[Line] = []
+    if told.cost:
+        lines.append([("cost    ", "head"), (told.cost, "")])
     lines += _step_lines(plan.step, width, letters)
+    if told.sure:
+        lines.append([("sure?   ", "head"), (told.sure, "muted")])
     lines += _memory_lines(plan.memory, width, letters, every_stage)
-    for i, reason in enumerate(plan.reasons):
-        lines.append(
-            [
-                ("why     " if i == 0 else "        ", "head"),
-                (reason.text, ""),
-                (f"  [{reason.rule}]", "muted"),
-            ]
-        )
+    lines += reason_lines(plan.reasons)
+    if plan.environment:
+        needs = " ".join(f"{key}={value}" for key, value in plan.environment.items())
+        lines.append([("needs   ", "head"), (needs, "")])
     for name in plan.memory.not_modelled:
         lines.append([("        ", ""), (f"not in the estimate: {name}", "muted")])
+    if told.rests_on:
+        lines.append([("rests on", "head"), (f" {told.rests_on}", "muted")])
+    if told.command:
+        lines.append([("command ", "head"), (told.command, "muted"), ("  (y copies it)", "muted")])
+    return lines
+
+
+def reason_lines(reasons: Sequence[Reason]) -> list[Line]:
+    """Each reason with its rule, and with where the rule comes from."""
+    lines: list[Line] = []
+    for i, reason in enumerate(reasons):
+        source = "" if reason.source.startswith("gpt-tune") else f" {reason.source}"
+        head = "why     " if i == 0 else "        "
+        lines.append([(head, "head"), (reason.text, ""), (f"  [{reason.rule}]{source}", "muted")])
     return lines
 
 
 def _step_lines(step: StepEstimate, width: int, letters: bool) -> list[Line]:
     parts = step_parts(step)
-    span = f"{three(step.low)} to {three(step.high)} s (9 of 10)"
-    speed = f"{step.model_tflops:.0f} model TFLOPS, {step.tokens_per_second_per_gpu:,.0f} tokens/s per GPU"
+    span = f"{three(step.low)} to {three(step.high)} s (9 of 10 runs)"
+    speed = f"{step.model_tflops:.0f} model TFLOPS, {step.tokens_per_second_per_gpu:,.0f} tokens/s a GPU"
     return [
         [("step    ", "head"), *stacked(parts, max(width - 10, 10), letters=letters)],
         [("        ", ""), *legend(parts, "s", letters)],
@@ -168,8 +120,9 @@ def _memory_lines(memory: MemoryEstimate, width: int, letters: bool, every_stage
         )
     worst = max(memory.stages, key=lambda s: s.total, default=None)
     if worst is not None:
-        lines.append([("        ", ""), *legend(memory_parts(worst), "GiB", letters)])
-    lines.append([("        ", ""), *_limit_words(memory, letters)])
+        more = f"GiB; m: all {len(memory.stages)} stages" if len(memory.stages) > 1 and width > 90 else "GiB"
+        lines.append([("        ", ""), *legend(memory_parts(worst), more, letters)])
+    lines.append([("        ", ""), *limit_words(memory, letters)])
     return lines
 
 
@@ -181,9 +134,9 @@ def shown_stages(stages: Sequence[StageMemory], every: bool) -> list[StageMemory
     return sorted({s.stage: s for s in (stages[0], worst, stages[-1])}.values(), key=lambda s: s.stage)
 
 
-def _limit_words(memory: MemoryEstimate, letters: bool) -> Line:
+def limit_words(memory: MemoryEstimate, letters: bool) -> Line:
     """The interval, the limit, and the risk: which is smaller than the interval makes believe, and why."""
-    span = f"{memory.low_gib:.0f} to {memory.high_gib:.0f} GiB in 9 of 10 runs ({'░' if letters else '▓ ░'})"
+    span = f"{memory.low_gib:.0f} to {memory.high_gib:.0f} GiB {'░' if letters else '▓░'} (9/10)"
     if memory.limit_gib is None:
         return [(f"{span}; this GPU's memory is not known", "muted")]
     risk = memory.oom_probability or 0.0
@@ -211,30 +164,10 @@ def risk_words(risk: float) -> str:
     return f"risk of running out {percent_words(risk)}"
 
 
-def rejected_rows(rejected: Sequence[Rejected]) -> list[Row]:
+def rejected_lines(rejected: Rejected, finetune: bool = False) -> list[Line]:
+    """Why a near miss lost, and the one change with which it would not have."""
     return [
-        Row(
-            str(i),
-            (
-                layout_letters(r.layout),
-                [(r.text, ""), (f"  [{r.rule}]", "muted")],
-                [(f"→ {r.fix}" if r.fix else "", "good")],
-            ),
-        )
-        for i, r in enumerate(rejected)
-    ]
-
-
-REJECTED_COLUMNS = (
-    Column("layout", most=44),
-    Column("why not", grow=True, least=24),
-    Column("instead", drop=1, most=40),
-)
-
-
-def rejected_lines(rejected: Rejected) -> list[Line]:
-    return [
-        [(layout_words(rejected.layout), "strong")],
+        [(layout_words(rejected.layout, finetune), "strong")],
         [("why not ", "head"), (rejected.text, ""), (f"  [{rejected.rule}]", "muted")],
         [("instead ", "head"), (rejected.fix or "nothing nearby", "good")],
     ]

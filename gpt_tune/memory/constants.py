@@ -45,6 +45,13 @@ CONSTANTS: dict[str, Constant] = {
         "cached blocks of a layer that nothing else can use",
         "replays of the trainer's allocations against PyTorch's caching allocator (about 1,600 layouts)",
     ),
+    "waiting_gap": Constant(
+        0.20,
+        "share of the checkpoints of micro batches in flight",
+        "cached blocks that checkpoints of other micro batches cut up: a pipeline's come and go in another order",
+        "replays of BigScience's fork, stage 0 of 700 pipelines with full recompute: 0.19 to 0.21 with "
+        "BF16_Optimizer, 0.12 with ZeRO-1 in fp16",
+    ),
     "logits_gap": Constant(
         0.43, "share of one fp32 copy of the logits", "as layer_gap, for the loss", "the same replays"
     ),
@@ -58,7 +65,7 @@ CONSTANTS: dict[str, Constant] = {
         16.0,
         "hidden-state copies",
         "all-reduced tensors whose blocks wait for the GPU before they serve again (the host runs ahead of it)",
-        "BigScience's bf16 runs at micro batch 2 and 4 allow 10 to 20; PyTorch ProcessGroupNCCL recordStream",
+        "estimate: a launch queue of 1,024 kernels is 10 to 20 layers long; PyTorch ProcessGroupNCCL recordStream",
     ),
     "error": Constant(
         0.05,

@@ -34,11 +34,15 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Resident states and the moments of each phase (in the order of types.PEAK_PHASES), bytes."""
+    """Resident states and the moments of each phase (in the order of types.PEAK_PHASES), bytes.
+
+    waiting: checkpoints of micro batches whose forward pass is done and whose backward pass has not begun.
+    """
 
     states: States
     layer: LayerBytes
     ends: Ends
+    waiting: Floats
     forward_backward: tuple[Moment, ...]
     reduction: Moment
     optimizer: Moment
@@ -70,10 +74,12 @@ def peaks(setup: Setup, c: Columns, layer: LayerBytes) -> Peaks:
     ends = _ends(setup, c, s)
     fixed = _fixed_buffers(setup, c)
     nothing = np.zeros_like(c.tokens)
+    one = _one_micro_batch(c, layer, ends)
     return Peaks(
         states=s,
         layer=layer,
         ends=ends,
+        waiting=np.where(c.full, np.maximum(c.kept - 1.0, 0.0) * one, 0.0),
         forward_backward=_forward_backward(setup, c, s, layer, ends, fixed),
         reduction=Moment(s.gradients, nothing, ends.kept, fixed + s.bucket, s.reduction),
         optimizer=Moment(s.at_step, nothing, ends.kept, fixed + s.steady_bucket, s.step),
@@ -136,6 +142,11 @@ def _kept_layers(c: Columns, layer: LayerBytes) -> Floats:
     return np.where(c.full, np.where(c.block, block, uniform), plain)
 
 
+def _one_micro_batch(c: Columns, layer: LayerBytes, ends: Ends) -> Floats:
+    """Bytes the stage keeps for one micro batch."""
+    return _kept_layers(c, layer) + ends.first + ends.final + _boundary(c, layer)
+
+
 def _unchecked_layers(c: Columns) -> Floats:
     """Layers that DeepSpeed's pipeline engine never checkpoints: those in a chunk with the embedding.
 
@@ -156,7 +167,7 @@ def _forward_backward(
     setup: Setup, c: Columns, s: States, layer: LayerBytes, ends: Ends, fixed: Floats
 ) -> tuple[Moment, ...]:
     layers = _kept_layers(c, layer)
-    one = layers + ends.first + ends.final + _boundary(c, layer)
+    one = _one_micro_batch(c, layer, ends)
     in_flight = c.kept * one
     accumulated = c.micro_batches > c.kept
     before = np.where(accumulated | s.gradients_outlive_step, s.gradients, 0.0)
@@ -202,13 +213,17 @@ def _backward_moments(
     remaining = b.in_flight - np.maximum(c.layers - 1, 0) / np.maximum(c.layers, 1) * b.layers
     alone = np.where(c.block & (c.chunk < c.layers), 1, np.minimum(c.chunk, c.layers))
     recomputed = np.where(c.full, alone * layer.saved, 0.0)
-    mlp = recomputed + layer.mlp_backward
-    again = np.where(c.full, recomputed + layer.mlp_forward, 0.0)
+    whole = _reassembled(setup, c, layer)
+    adds = (b.gradients > 0) & (c.zero <= 1) & setup.deepspeed
+    product = np.where(adds, _weight_gradient(setup, c, layer), 0.0)
+    mlp = recomputed + np.maximum(layer.mlp_backward, product) + whole
+    again = np.where(c.full, recomputed + layer.mlp_forward + whole, 0.0)
     # The MLP of the layer has been freed when its attention runs backward.
     freed = np.where(c.full | (c.layers == 0), 0.0, layer.mlp)
     attention = (
         np.where(c.full, recomputed - layer.mlp, np.where(c.selective, layer.scores, 0.0))
         + layer.attention_backward
+        + whole
     )
     second_table = np.where(late.has_table_gradient | (b.gradients > 0), ends.table_gradient, 0.0)
     at_head = np.maximum(b.gradients, ends.head_gradient)
@@ -218,8 +233,27 @@ def _backward_moments(
         Moment(at_head, b.in_flight - freed, ends.kept, b.buffers, attention),
         Moment(np.maximum(b.gradients, late.mlp), remaining, ends.kept, b.buffers, worst),
         Moment(np.maximum(b.gradients, late.attention), remaining - freed, ends.kept, b.buffers, attention),
-        Moment(s.gradients, b.in_flight - b.one, ends.kept, b.buffers, second_table + 2.0 * layer.input),
+        Moment(
+            s.gradients, b.in_flight - b.one, ends.kept, b.buffers, second_table + 2.0 * layer.input + whole
+        ),
     )
+
+
+def _reassembled(setup: Setup, c: Columns, layer: LayerBytes) -> Floats:
+    """The stage's output and its gradient, which the pipeline engine puts together again from their tensor-parallel
+    slices and holds through backward (pipe/engine.py _exec_backward_pass).
+    """
+    sliced = c.engine & ~c.last & (c.tensor_parallel > 1) & setup.deepspeed
+    return np.where(sliced, 2.0 * layer.input, 0.0)
+
+
+def _weight_gradient(setup: Setup, c: Columns, layer: LayerBytes) -> Floats:
+    """What the MLP's last product borrows in backward where gradients add up in place: the gradients of its output, of
+    its input, and of its weight before that is added."""
+    model = setup.model
+    ffn = max(model.expert_ffn, model.ffn if model.dense_layers else 0) if model.moe else model.ffn
+    row = c.width * ffn / c.tensor_parallel
+    return layer.input * (1.0 - setup.mask_bytes / c.width) + row * (c.tokens + model.hidden)
 
 
 @dataclass(frozen=True, slots=True)

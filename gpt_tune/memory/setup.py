@@ -29,6 +29,10 @@ _ADAM_IN_FIRST_STEP_SINCE = (0, 13, 2)
 # DeepSpeed, before it on the last stage only (pipe/engine.py, read at tags v0.18.3 to v0.18.6).
 _HOOKS_IN_PIPELINE_SINCE = (0, 18, 5)
 
+# ZeRO-1 reduces through a bucket of its own since this DeepSpeed; before it the engine took contiguous_gradients
+# away and flattened gradients into copies at the reduction (_configure_zero_optimizer, read at tags v0.6.0 to v0.13.0).
+_ZERO1_BUCKET_SINCE = (0, 13, 0)
+
 # PyTorch used to keep the block of a tensor that went through a collective until the GPU had done it (recordStream);
 # since 2.8 blocking collectives run on the current stream. DeepSpeed of that summer stands for the PyTorch beside it.
 _NO_RECORDED_STREAMS_SINCE = (0, 17, 3)
@@ -54,6 +58,7 @@ class Setup:
     workspace: float
     old_gradient_clearing: bool
     adam_at_start: bool
+    zero1_bucket: bool
     bucket_in_last_stage_only: bool
     records_streams: bool
 
@@ -98,6 +103,10 @@ def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions,
     if dropout is None:
         megatron = trainer.name in (MEGATRON_DEEPSPEED, MEGATRON_LM)
         dropout = DEFAULT_DROPOUT if megatron and model.norm == "layernorm" else 0.0
+    # BigScience's fork of early 2022: PyTorch's older fuser makes one kernel of Megatron's bias-gelu
+    # (fused_bias_gelu.py), and its jobs set CUDA_LAUNCH_BLOCKING=1, so that the host never runs ahead of the GPU
+    # (tr11-176B-ml.slurm: "do not remove or the training will hang").
+    old_fork = trainer.version == BIGSCIENCE
     return Setup(
         model=model,
         trainer=trainer,
@@ -108,10 +117,12 @@ def make(model: ModelShape, trainer: Trainer, seq_length: int, fusions: Fusions,
         scripted_gelu=fusions.bias_gelu
         and trainer.name == MEGATRON_DEEPSPEED
         and model.linear_bias
-        and not model.gated_mlp,
+        and not model.gated_mlp
+        and not old_fork,
         old_gradient_clearing=not deepspeed_at_least(trainer, *_CLEARS_GRADIENTS_SINCE),
         adam_at_start=not deepspeed_at_least(trainer, *_ADAM_IN_FIRST_STEP_SINCE),
+        zero1_bucket=deepspeed_at_least(trainer, *_ZERO1_BUCKET_SINCE),
         bucket_in_last_stage_only=not deepspeed_at_least(trainer, *_HOOKS_IN_PIPELINE_SINCE),
-        records_streams=not deepspeed_at_least(trainer, *_NO_RECORDED_STREAMS_SINCE),
+        records_streams=not deepspeed_at_least(trainer, *_NO_RECORDED_STREAMS_SINCE) and not old_fork,
         workspace=(HOPPER_WORKSPACE if hopper else OLDER_WORKSPACE),
     )

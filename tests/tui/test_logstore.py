@@ -18,7 +18,16 @@ STEP = " iteration      120/    6141 | consumed samples:    960 | elapsed (ms): 
 def mixed(seed: int, count: int) -> list[Entry]:
     """Lines of all kinds; some fold into one another, some are not wanted."""
     rng = random.Random(seed)
-    kinds = ["", "short", "x" * 250, "模型训练" * 40, STEP, "  indented   and   padded " * 9]
+    kinds = [
+        "",
+        "Error: it broke",
+        "[WARNING] slow " * 9,
+        "short",
+        "x" * 250,
+        "模型训练" * 40,
+        STEP,
+        "  indented   and   padded " * 9,
+    ]
     entries = [entry_of(rng.choice(kinds)) for _ in range(count)]
     for at, entry in enumerate(entries):
         if rng.random() < 0.3:
@@ -83,7 +92,7 @@ def test_rows_after_a_new_width_are_those_of_a_fresh_store() -> None:
     assert old.lay_out(64, False)
     assert not old.lay_out(64, False)
     fresh.lay_out(64, False)
-    fresh.add(mixed(3, 400)[-100:])
+    fresh.add(list(old.held))
     heights = [[store.at(r)[1] for r in range(store.height)] for store in (old, fresh)]  # type: ignore[index]
     assert heights[0] == heights[1]
 
@@ -103,7 +112,7 @@ def test_dropped_lines_cannot_be_folded_into() -> None:
         entry = entry_of("same")
         entry.fold, entry.words = 1, f"repeated {number + 1} times"
         store.add([entry, entry_of(f"other {number}")])
-    assert [store.held[row.number - store.first].text for row in store.rows] == ["same", "other 4"]
+    assert [held_text(store, row.number) for row in store.rows] == ["same", "other 4"]
 
 
 def test_long_lines_are_cut_and_the_whole_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,3 +169,78 @@ def test_marks_reach_over_what_is_coloured_differently() -> None:
 
 def test_what_is_shown_is_harmless_and_squeezed_but_not_indents() -> None:
     assert shown("    a   b\x1b[31m") == "    a b\N{REPLACEMENT CHARACTER}[31m"
+
+
+def held_text(store: LogStore, number: int) -> str:
+    entry = store.entry(number)
+    assert entry is not None
+    return entry.text
+
+
+def test_warnings_and_errors_stay_when_old_lines_go() -> None:
+    store = LogStore(max_lines=100)
+    for i in range(1000):
+        text = f"Error: {i}" if i % 50 == 3 else f"[WARNING] {i}" if i % 70 == 5 else f"line {i}"
+        store.add(entries(text))
+    wanted = [i for i in range(900) if i % 50 == 3 or i % 70 == 5]
+    assert store.numbers == [*wanted, *range(900, 1000)]
+    assert store.dropped == 900 - len(wanted)
+    assert [held_text(store, n).split()[-1] for n in store.numbers] == [str(n) for n in store.numbers]
+    store.judge(lambda facts: facts.level == "error")
+    assert [row.number for row in store.rows] == [i for i in range(1000) if i % 50 == 3]
+    assert store.row_of(53) == 1
+    store.judge(lambda facts: True, dict.fromkeys(store.numbers[:-10], False))
+    assert [row.number for row in store.rows] == list(range(990, 1000))
+
+
+@pytest.mark.parametrize("width", [0, 9, 40])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_rows_keep_their_places_when_errors_stay_behind(width: int, narrow: bool) -> None:
+    """What went out at the top is what the height lost, and the newest lines are where a new count puts them."""
+    store = LogStore(max_lines=60)
+    store.lay_out(width, True)
+    rng = random.Random(5)
+    for _ in range(40):
+        some = mixed(rng.randrange(1000), 17)
+        for entry in some:
+            entry.fold = None
+            entry.wanted = not narrow or entry.alarms
+        end = store.first_row + store.height
+        gone = store.add(some)
+        added = sum(store._height(e, e.place) for e in some if e.wanted)
+        assert store.first_row + store.height == end + added
+        assert gone >= 0
+        rows, starts = [r.number for r in store.rows], [s - store.first_row for s in store._starts]
+        height = store.height
+        store.rebuild()
+        assert ([r.number for r in store.rows], [s - store.first_row for s in store._starts]) == (
+            rows,
+            starts,
+        )
+        assert store.height == height
+
+
+def test_endless_errors_are_bounded_and_the_first_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logstore, "MAX_ALARMS", 40)
+    store = LogStore(max_lines=100)
+    store.add(entries(*(f"Error: {i}" for i in range(500))))
+    assert len(store.held) == 140
+    assert held_text(store, 0) == "Error: 0"
+    assert store.entry(399) is not None
+    assert store.entry(200) is None
+
+
+def test_a_line_behind_a_gap_says_where_it_stands() -> None:
+    store = LogStore()
+    store.add([entry_of("Error: far away", "job.out", 12_345), *entries("next")])
+    assert [row.words for row in store.rows] == ["line 12,345", ""]
+
+
+def test_a_search_forgets_lines_that_went_and_keeps_errors() -> None:
+    store, finder = LogStore(max_lines=10), Finder()
+    store.add(entries("Error: wanted", "wanted", "other"))
+    finder.begin("wanted", store)
+    assert finder.matches == [0, 1]
+    store.add(entries(*(f"line {i}" for i in range(20))))
+    finder.more(store)
+    assert finder.matches == [0]

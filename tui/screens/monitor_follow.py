@@ -92,7 +92,9 @@ class Reader:
     def read(self, update: WatchUpdate) -> tuple[Entry, ...]:
         entries = [self._entry(line, self._folder, 0) for line in update.lines if not line.transient]
         if update.skipped_lines:
-            entries.insert(0, entry_of(f"… {update.skipped_lines:,} lines not shown …"))
+            alarms = sum(line.apart for line in update.lines)
+            but = f", but all their {alarms:,} warnings and errors" if alarms else ""
+            entries.insert(0, entry_of(f"… {update.skipped_lines:,} lines not shown{but} …"))
         return tuple(entries)
 
     def read_older(self, lines: Sequence[LogLine]) -> tuple[Entry, ...]:
@@ -104,7 +106,7 @@ class Reader:
         )
 
     def _entry(self, line: LogLine, folder: Folder, base: int) -> Entry:
-        entry = entry_of(line.text, line.source)
+        entry = entry_of(line.text, line.source, line.number if line.apart else None)
         index, entry.words = folder.join(entry.facts, line.source)
         entry.fold = base + index
         entry.wanted = self._filter is None or self._filter.matches(entry.facts)

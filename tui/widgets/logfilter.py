@@ -18,11 +18,10 @@ AT_ONCE = 1000  # lines that are judged without a thread: a pattern takes up to 
 
 @dataclass
 class Judged(Message):
-    """Which of the lines from number `first` on a filter wants."""
+    """Which lines, by their numbers, a filter wants."""
 
     text: str
-    first: int
-    answers: list[bool]
+    answers: dict[int, bool]
 
 
 class Filtering(Widget):
@@ -47,7 +46,7 @@ class Filtering(Widget):
         self.filter_text, self.filter_words = text, self._filter.words() if self._filter is not None else ""
         self.judging = self._filter is not None and len(self.store.held) > AT_ONCE
         if self.judging:
-            job = partial(self._judge, text, self.store.first, list(self.store.held))
+            job = partial(self._judge, text, dict(zip(self.store.numbers, self.store.held)))
             # A description of its own: the usual one would spell out every line.
             self.run_worker(
                 job, group="filter", description="filter", thread=True, exclusive=True, exit_on_error=False
@@ -55,17 +54,13 @@ class Filtering(Widget):
         else:
             self._keep_place(lambda: self.store.judge(self.wants))
 
-    def _judge(self, text: str, first: int, held: list[Entry]) -> None:
+    def _judge(self, text: str, held: dict[int, Entry]) -> None:
         wanted = parse_filter(text)  # of its own: patterns keep state and are not shared between threads
-        self.post_message(Judged(text, first, [wanted.matches(entry.facts) for entry in held]))
+        self.post_message(Judged(text, {n: wanted.matches(entry.facts) for n, entry in held.items()}))
 
     def on_judged(self, event: Judged) -> None:
         event.stop()
         if event.text != self.filter_text:
             return
         self.judging = False
-        gone = (
-            self.store.first - event.first
-        )  # lines that left at the top meanwhile; fewer than 0: older ones came
-        answers = event.answers[gone:] if gone >= 0 else None
-        self._keep_place(lambda: self.store.judge(self.wants, answers))
+        self._keep_place(lambda: self.store.judge(self.wants, event.answers))

@@ -16,6 +16,7 @@ class Finder:
         self.current: int | None = None
         self.matches: list[int] = []
         self._upto: int | None = None  # the last line looked at
+        self._dropped = 0  # lines that the store had let go by then
 
     def begin(self, wanted: str, store: LogStore) -> None:
         """Look for another text."""
@@ -32,11 +33,14 @@ class Finder:
         """Look at lines that have come, and forget those that went."""
         if not self.wanted:
             return
-        del self.matches[: bisect_left(self.matches, store.first)]
+        if store.dropped != self._dropped:
+            self._dropped = store.dropped
+            self.matches = [number for number in self.matches if store.index_of(number) is not None]
         start = 0 if self._upto is None else bisect_right(store.rows, self._upto, key=lambda row: row.number)
         word = max(self.wanted.split(), key=len, default=self.wanted)
         for row in store.rows[start:]:
-            text = store.held[row.number - store.first].text.lower()
+            entry = store.entry(row.number)
+            text = entry.text.lower() if entry is not None else ""
             # Most lines lack even the longest word; only the others need to be made what stands on screen.
             if word in text and self.wanted in shown(text):
                 self.matches.append(row.number)

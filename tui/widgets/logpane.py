@@ -258,7 +258,7 @@ class LogPane(Filtering, Painted, ScrollView, can_focus=True):
         """The number of the newest line of a level that is held."""
         held = self.store.held
         at = next((i for i in range(len(held) - 1, -1, -1) if held[i].facts.level == level), None)
-        return None if at is None else at + self.store.first
+        return None if at is None else self.store.numbers[at]
 
     def containing(self, text: str) -> int | None:
         """The number of the first line held that contains a text as it is shown."""
@@ -266,7 +266,7 @@ class LogPane(Filtering, Painted, ScrollView, can_focus=True):
         if not wanted:
             return None
         word = max(wanted.split(), key=len)
-        for number, entry in enumerate(self.store.held, self.store.first):
+        for number, entry in zip(self.store.numbers, self.store.held):
             if word in entry.text and wanted in shown(entry.text):
                 return number
         return None
@@ -288,7 +288,9 @@ class LogPane(Filtering, Painted, ScrollView, can_focus=True):
         if place is None:
             return self.paint([], width)
         row, part = place
-        entry = self.store.held[row.number - self.store.first]
+        entry = self.store.entry(row.number)
+        if entry is None:
+            return self.paint([], width)
         here = row.number == self.finder.current
         spans = painted(entry, row.words, self._bad, here and not self.finder.wanted)
         strip = Strip(

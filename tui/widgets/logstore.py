@@ -1,20 +1,23 @@
 """Owns the lines of a log view, which of them are shown, and how many rows of the screen each takes. Pure, bounded.
 
 Every line has a number that never changes: older ones that are loaded later count down from 0. Lines are hidden by a
-filter, or because an earlier one says the same; the shown ones are `rows`.
+filter, or because an earlier one says the same; the shown ones are `rows`. Old lines are let go, but warnings and
+errors stay: a filter must find all of them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rich.cells import cell_len
 
 from gpt_tune.logs.lines import LineFacts, read_line, shown
 
 MAX_LINES = 20_000
+MAX_ALARMS = 20_000  # warnings and errors kept of lines that were let go
 MAX_CHARACTERS = 4_000  # of one line; a 1 MB line would otherwise be measured at every frame
 MAX_TEXT = 16_000_000  # characters held in all
 TABLE_BARS = 2  # a line with so many "|" is a row of figures: one screen row each keeps the columns together
@@ -23,7 +26,7 @@ TABLE_BARS = 2  # a line with so many "|" is a row of figures: one screen row ea
 @dataclass(slots=True)
 class Entry:
     """One line. cells: the width of what is shown of it. fold: which lines say the same (None: this one stands
-    alone); words: how many do, so far."""
+    alone); words: how many do, so far. line: its number in its file, told where lines before it are left out."""
 
     facts: LineFacts
     cells: int
@@ -31,6 +34,17 @@ class Entry:
     fold: int | None = None
     words: str = ""
     wanted: bool = True
+    line: int | None = None
+
+    @property
+    def alarms(self) -> bool:
+        """Whether it says that it is a warning or an error."""
+        return self.facts.level in ("warning", "error")
+
+    @property
+    def place(self) -> str:
+        """`line 12,345`; empty where nothing is left out."""
+        return "" if self.line is None else f"line {self.line:,}"
 
     @property
     def text(self) -> str:
@@ -46,11 +60,11 @@ class Row:
     folded: int = 0
 
 
-def entry_of(text: str, source: str = "") -> Entry:
-    """A line as the store holds it; one that never ends is cut."""
+def entry_of(text: str, source: str = "", line: int | None = None) -> Entry:
+    """A line as the store holds it; one that never ends is cut. line: its number, where it is to be told."""
     text = text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "…"
     drawn = shown(text)
-    return Entry(read_line(text), len(drawn) if drawn.isascii() else cell_len(drawn), source)
+    return Entry(read_line(text), len(drawn) if drawn.isascii() else cell_len(drawn), source, line=line)
 
 
 class LogStore:
@@ -59,14 +73,16 @@ class LogStore:
     def __init__(self, max_lines: int = MAX_LINES) -> None:
         self._max_lines = max_lines
         self.held: list[Entry] = []
-        self.first = 0  # number of the oldest line held
+        self.numbers: list[int] = []  # of the lines held, rising
+        self.end = 0  # the number that the next line gets
+        self.kept = 0  # lines at the beginning that are only held because they are warnings and errors
         self.dropped = 0  # lines that were held once
         self.width = 0
         self.wrap_all = False
         self.folding = True
         self.folded = 0  # shown lines' repeats
         self.rows: list[Row] = []
-        self._numbers: list[int] = []  # of the rows, for bisection
+        self._row_numbers: list[int] = []  # for bisection
         self._starts: list[int] = []  # first screen row of each
         self._end = 0
         self._characters = 0
@@ -75,66 +91,96 @@ class LogStore:
     # --- content
 
     @property
-    def end(self) -> int:
-        """The number that the next line gets."""
-        return self.first + len(self.held)
+    def first(self) -> int:
+        """The number of the oldest line held."""
+        return self.numbers[0] if self.numbers else self.end
+
+    def index_of(self, number: int) -> int | None:
+        """Where a line stands among those held."""
+        at = bisect_left(self.numbers, number)
+        return at if at < len(self.numbers) and self.numbers[at] == number else None
 
     def entry(self, number: int) -> Entry | None:
-        at = number - self.first
-        return self.held[at] if 0 <= at < len(self.held) else None
+        at = self.index_of(number)
+        return None if at is None else self.held[at]
 
     def add(self, entries: Sequence[Entry]) -> int:
         """Append; the number of screen rows at the top that went out with old lines."""
         for entry in entries:
-            number = self.end
             self.held.append(entry)
+            self.numbers.append(self.end)
             self._characters += len(entry.text)
-            self._show(number, entry)
+            self._show(self.end, entry)
+            self.end += 1
         return self._trim()
 
     def prepend(self, entries: Sequence[Entry]) -> bool:
         """Put older lines before the oldest, as many as there is room for; whether all of them fitted."""
         room = max(self._max_lines - len(self.held), 0)
         kept = list(entries[-room:]) if room else []
+        self.numbers[:0] = range(self.first - len(kept), self.first)
         self.held[:0] = kept
-        self.first -= len(kept)
         self._characters += sum(len(e.text) for e in kept)
         self.rebuild()
         return len(kept) == len(entries)
 
     def clear(self) -> None:
-        self.first, self.dropped, self._characters = self.end, 0, 0
+        self.dropped = self._characters = self.kept = 0
         self.held.clear()
+        self.numbers.clear()
         self.rebuild()
 
     def _trim(self) -> int:
-        excess = max(len(self.held) - self._max_lines, 0)
-        left = self._characters - sum(len(e.text) for e in self.held[:excess])
-        while left > MAX_TEXT and excess < len(self.held) - 1:
-            left -= len(self.held[excess].text)
+        """Lets old lines go, all but warnings and errors; of endless ones the first half and the newest stay."""
+        excess = max(len(self.held) - self.kept - self._max_lines, 0)
+        left = self._characters - sum(len(e.text) for e in self.held[self.kept : self.kept + excess])
+        while left > MAX_TEXT and self.kept + excess < len(self.held) - 1:
+            left -= len(self.held[self.kept + excess].text)
             excess += 1
         if not excess:
             return 0
+        old = range(self.kept, self.kept + excess)
+        stay = [at for at in old if self.held[at].alarms]
+        most = min(MAX_ALARMS, max(self._max_lines, 1))
+        too_many = max(self.kept + len(stay) - most, 0)
+        staying = [*range(self.kept), *stay]
+        del staying[most // 2 : most // 2 + too_many]
+        while staying and left + sum(len(self.held[at].text) for at in staying) > 2 * MAX_TEXT:
+            del staying[len(staying) // 2 :]
+        return self._let_go(self.kept + excess, staying)
+
+    def _let_go(self, stop: int, staying: Sequence[int]) -> int:
+        """Holds, of the first `stop` lines, only those at these places; rows that went out."""
         before = self.first_row
-        self._characters = left
-        del self.held[:excess]
-        self.first += excess
-        self.dropped += excess
-        gone = bisect_left(self._numbers, self.first)
-        self.folded -= sum(row.folded for row in self.rows[:gone])
-        del self.rows[:gone], self._numbers[:gone], self._starts[:gone]
+        kept_numbers = [self.numbers[at] for at in staying]
+        last = self.numbers[stop - 1]
+        self._characters -= sum(len(e.text) for e in self.held[:stop])
+        self.held[:stop] = [self.held[at] for at in staying]
+        self.numbers[:stop] = kept_numbers
+        self._characters += sum(len(e.text) for e in self.held[: len(staying)])
+        self.dropped += stop - len(staying)
+        self.kept = len(staying)
+        old = bisect_right(self._row_numbers, last)
+        there = set(kept_numbers)
+        rows = [(at, row) for at, row in enumerate(self.rows[:old]) if row.number in there]
+        self.folded -= sum(row.folded for row in self.rows[:old]) - sum(row.folded for _, row in rows)
+        # What stays ends where the others begin, so that these keep their places.
+        ends = [*self._starts[1 : old + 1], self._end][:old]
+        heights = [ends[at] - self._starts[at] for at, _ in rows]
+        start = (self._starts[old] if old < len(self._starts) else self._end) - sum(heights)
+        starts = [start + sum_ for sum_ in accumulate(heights, initial=0)][: len(rows)]
+        self.rows[:old] = [row for _, row in rows]
+        self._row_numbers[:old] = [row.number for _, row in rows]
+        self._starts[:old] = starts
         return self.first_row - before
 
     # --- what is shown
 
-    def judge(self, wanted: Callable[[LineFacts], bool], judged: Sequence[bool] | None = None) -> None:
-        """Show only lines that are wanted. judged: the answers for the oldest lines, where they are known."""
-        known = len(judged) if judged is not None else 0
-        for at, entry in enumerate(self.held):
-            if judged is not None and at < known:
-                entry.wanted = judged[at]
-            else:
-                entry.wanted = wanted(entry.facts)
+    def judge(self, wanted: Callable[[LineFacts], bool], judged: Mapping[int, bool] | None = None) -> None:
+        """Show only lines that are wanted. judged: the answers for lines by their number, where they are known."""
+        for number, entry in zip(self.numbers, self.held):
+            known = judged.get(number) if judged is not None else None
+            entry.wanted = wanted(entry.facts) if known is None else known
         self.rebuild()
 
     def fold(self, on: bool) -> None:
@@ -151,10 +197,10 @@ class LogStore:
 
     def rebuild(self) -> None:
         """Decide anew what is shown, and count its rows."""
-        self.rows, self._numbers, self._starts = [], [], []
+        self.rows, self._row_numbers, self._starts = [], [], []
         self._end = self.folded = 0
         self._by_fold = {}
-        for number, entry in enumerate(self.held, self.first):
+        for number, entry in zip(self.numbers, self.held):
             self._show(number, entry)
 
     def _show(self, number: int, entry: Entry) -> None:
@@ -162,22 +208,22 @@ class LogStore:
             return
         if self.folding and entry.fold is not None:
             into = self._by_fold.get(entry.fold)
-            if into is not None and into >= self.first and self._grow(into, entry.words):
+            if into is not None and self._grow(into, entry.words):
                 return
             self._by_fold[entry.fold] = number
             if len(self._by_fold) > self._max_lines:
                 self._by_fold = {f: n for f, n in self._by_fold.items() if n >= self.first}
-        self.rows.append(Row(number))
-        self._numbers.append(number)
+        self.rows.append(Row(number, entry.place))
+        self._row_numbers.append(number)
         self._starts.append(self._end)
-        self._end += self._height(entry, "")
+        self._end += self._height(entry, entry.place)
 
     def _grow(self, number: int, words: str) -> bool:
         """One more line says what the row of this number says."""
-        at = bisect_left(self._numbers, number)
-        if at >= len(self.rows) or self._numbers[at] != number:
+        at = bisect_left(self._row_numbers, number)
+        if at >= len(self.rows) or self._row_numbers[at] != number:
             return False
-        row, entry = self.rows[at], self.held[number - self.first]
+        row, entry = self.rows[at], self.held[bisect_left(self.numbers, number)]
         more = self._height(entry, words) - self._height(entry, row.words)
         row.words = words
         row.folded += 1
@@ -220,11 +266,11 @@ class LogStore:
         entry = self.entry(number)
         if entry is None or not entry.wanted:
             return None
-        at = bisect_left(self._numbers, number)
-        if at >= len(self.rows) or self._numbers[at] != number:
+        at = bisect_left(self._row_numbers, number)
+        if at >= len(self.rows) or self._row_numbers[at] != number:
             number = self._by_fold.get(entry.fold, number) if entry.fold is not None else number
-            at = bisect_left(self._numbers, number)
-            if at >= len(self.rows) or self._numbers[at] != number:
+            at = bisect_left(self._row_numbers, number)
+            if at >= len(self.rows) or self._row_numbers[at] != number:
                 return None
         return self._starts[at] - self.first_row
 
@@ -233,7 +279,7 @@ class LogStore:
         row = self.row_of(number)
         if row is not None:
             return row
-        at = bisect_left(self._numbers, number)
+        at = bisect_left(self._row_numbers, number)
         return (self._starts[at] if at < len(self._starts) else self._end) - self.first_row
 
     def shown_entries(self, begin: int = 0, stop: int | None = None) -> list[Entry]:
@@ -242,4 +288,4 @@ class LogStore:
             return []
         first = max(bisect_right(self._starts, begin + self.first_row) - 1, 0)
         last = len(self.rows) if stop is None else bisect_left(self._starts, stop + self.first_row)
-        return [self.held[row.number - self.first] for row in self.rows[first:last]]
+        return [self.held[bisect_left(self.numbers, row.number)] for row in self.rows[first:last]]

@@ -13,6 +13,7 @@ from gpt_tune.planner.types import PlanRequest
 OBJECTIVES = ("step", "gpus", "headroom")
 MOST_BATCHES = 16
 _LARGEST_BATCH = 10_000_000
+_FEW = 7  # numbers of GPUs that are tried one by one
 
 
 def checked(name: str, target_seconds: Any, within: Any) -> tuple[str, float | None, float]:
@@ -115,3 +116,11 @@ def gpu_counts(request: PlanRequest) -> list[int]:
         nodes *= 2
     counts.add(request.gpus)
     return sorted(c for c in counts if 0 < c <= request.gpus)
+
+
+def between(below: int, gpus: int, per_node: int) -> list[int]:
+    """Legal numbers of GPUs between one that is not enough and one that is, ascending; the middle one of many."""
+    parts = range(below + 1, min(gpus, per_node + 1))
+    whole = [n for n in range(below // per_node * per_node + per_node, gpus, per_node) if n > below]
+    counts = sorted({*parts, *whole})
+    return counts if len(counts) <= _FEW else [counts[len(counts) // 2]]

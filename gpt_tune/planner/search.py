@@ -9,7 +9,7 @@ from gpt_tune.planner import misses, rank
 from gpt_tune.planner.evaluate import Evaluator
 from gpt_tune.planner.explain import plans_of
 from gpt_tune.planner.judge import Judged, judge, together
-from gpt_tune.planner.objective import gpu_counts, requests_by_batch
+from gpt_tune.planner.objective import between, gpu_counts, requests_by_batch
 from gpt_tune.planner.request import normalised
 from gpt_tune.planner.types import PlanRequest, SearchResult, Tried
 from gpt_tune.planner.versus import told_apart
@@ -66,18 +66,24 @@ def _score(request: PlanRequest, evaluator: Evaluator, judged: Judged) -> rank.F
 def _fewest_gpus(request: PlanRequest) -> SearchResult:
     """The smallest number of GPUs on which something fits and, if asked, is fast enough."""
     tried: list[Tried] = []
-    searched = 0
-    result = None
-    for gpus in gpu_counts(request):
-        result = _search(replace(request, gpus=gpus, objective="step", target_seconds=None))
-        searched += result.searched
-        fastest = result.plans[0].step.seconds if result.plans else None
-        if fastest is not None and (request.target_seconds is None or fastest <= request.target_seconds):
-            return replace(result, searched=searched, gpus=gpus, tried=tuple(tried))
-        tried.append(Tried(gpus, fastest, _not_enough(gpus, fastest)))
-    if result is None or not tried:
-        return _search(replace(request, objective="step"))
-    return replace(result, plans=(), searched=searched, gpus=None, tried=tuple(tried))
+    best: SearchResult | None = None
+    found = SearchResult((), (), 0, 0, 0.0)
+    counts, searched, below = gpu_counts(request), 0, 0
+    while counts:
+        for gpus in counts:
+            found = _search(replace(request, gpus=gpus, objective="step", target_seconds=None))
+            searched += found.searched
+            fastest = found.plans[0].step.seconds if found.plans else None
+            if fastest is not None and (request.target_seconds is None or fastest <= request.target_seconds):
+                best = replace(found, gpus=gpus)
+                break
+            below = gpus
+            tried.append(Tried(gpus, fastest, _not_enough(gpus, fastest)))
+        # The coarse steps leave numbers out: the fewest may lie between the last two.
+        counts = between(below, best.gpus, request.node.gpus_per_node) if best and best.gpus else []
+    if best is not None:
+        return replace(best, searched=searched, tried=tuple(tried))
+    return replace(found, plans=(), searched=searched, gpus=None, tried=tuple(tried))
 
 
 def _not_enough(gpus: int, fastest: float | None) -> str:

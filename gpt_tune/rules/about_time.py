@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpt_tune.layouts.stages import sizes, split_of
 from gpt_tune.models.parameters import padded_vocab
 from gpt_tune.rules.practice import Practice, Situation
+from gpt_tune.words import seconds_words
 
 _PARTS = {
     "tensor_parallel": "tensor-parallel communication",
@@ -14,8 +15,10 @@ _PARTS = {
     "pipeline_p2p": "sending between stages",
     "data_parallel": "data-parallel communication",
     "optimizer": "the optimizer",
+    "other": "waiting for the host",
 }
 _LARGE_BUBBLE = 0.1
+_WORTH_A_WORD = 0.005  # of the step
 _TILE = 64
 _NARAYANAN = "Narayanan et al., arXiv 2104.04473, sections 2 and 3"
 _TR11 = "BigScience tr11 tables: the bubble, memory and data-parallel volume decide, not a rule"
@@ -26,17 +29,22 @@ def _binding(s: Situation) -> str:
     seconds, words = parts[0]
     share = s.step.compute / s.step.seconds
     text = f"Compute is {share:.0%} of the {s.step.seconds:.3g} s step"
-    if seconds <= 0:
-        return text + "."
-    return f"{text}; the largest of the rest is {words}, {seconds:.3g} s ({seconds / s.step.seconds:.0%})."
+    if seconds < _WORTH_A_WORD * s.step.seconds:
+        return text + "; nothing else takes half a percent."
+    return f"{text}; the largest of the rest is {words}, {seconds_words(seconds)} ({seconds / s.step.seconds:.0%})."
 
 
 def _bubble_words(s: Situation) -> str:
     x = s.layout
     interleaved = f" in {x.virtual_pipeline} chunks" if x.virtual_pipeline > 1 else ""
+    micro = (
+        "1 micro batch"
+        if x.gradient_accumulation_steps == 1
+        else f"{x.gradient_accumulation_steps} micro batches"
+    )
     return (
-        f"{x.pipeline_parallel} stages{interleaved} with {x.gradient_accumulation_steps} micro batches idle "
-        f"{s.bubble:.1%} of the step."
+        f"{x.pipeline_parallel} stages{interleaved} with {micro} idle {s.bubble:.1%} of their time: "
+        f"{seconds_words(s.step.pipeline_bubble)} a step."
     )
 
 

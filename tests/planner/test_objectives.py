@@ -12,7 +12,7 @@ from gpt_tune.errors import UserError
 from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.planner import estimate, plan_json, search
-from gpt_tune.planner.objective import batch_sizes, gpu_counts
+from gpt_tune.planner.objective import batch_sizes, between, gpu_counts
 from gpt_tune.planner.rank import TIE, caution, headroom
 from tests.planner.support import request
 
@@ -25,11 +25,34 @@ def test_fewest_gpus_that_fit() -> None:
     assert found.plans
     assert found.gpus is not None
     assert all(p.layout.gpus == found.gpus for p in found.plans)
-    assert [t.gpus for t in found.tried] == [n for n in gpu_counts(asked) if n < found.gpus]
+    counts = [t.gpus for t in found.tried]
+    assert counts == sorted(set(counts))
+    assert {n for n in gpu_counts(asked) if n < found.gpus} <= set(counts)
     for tried in found.tried:
         assert tried.seconds is None
         assert not search(request(**{**SMALL, "gpus": tried.gpus})).plans
     assert plan_json(asked, found)["gpus"] == found.gpus
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "fewest"),
+    [("llama-3-8b", "p4d", 6), ("gpt-2.7b", "v100-32", 3), ("gpt-145b", "p6-b200", 16)],
+)
+def test_fewest_gpus_are_not_only_powers_of_two(model: str, gpu: str, fewest: int) -> None:
+    """No smaller number, of those a node has and of whole nodes, would do."""
+    keys: dict[str, Any] = {"model": model, "gpu": gpu, "global_batch_size": 64}
+    assert search(request(**keys, gpus=64, objective="gpus")).gpus == fewest
+    for fewer in range(1, fewest):
+        if fewer <= 8 or fewer % 8 == 0:
+            assert not search(request(**keys, gpus=fewer)).plans
+
+
+def test_numbers_of_gpus_between_two() -> None:
+    assert between(4, 8, 8) == [5, 6, 7]
+    assert between(0, 1, 8) == []
+    assert between(8, 16, 8) == []
+    assert between(64, 96, 8) == [72, 80, 88]
+    assert between(1024, 1536, 8) == [1280]
 
 
 def test_fewest_gpus_that_are_fast_enough() -> None:

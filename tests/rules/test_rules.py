@@ -12,6 +12,7 @@ from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.planner import build_request, estimate, search
 from gpt_tune.planner.evaluate import Evaluator
 from gpt_tune.rules import Situation
+from gpt_tune.words import seconds_words
 
 TP8 = "tensor_parallel=8"
 # practice -> request keys whose estimated layout it applies to
@@ -184,3 +185,21 @@ def test_maximising_the_pipeline_is_no_law() -> None:
     asked = build_request("gpt-13b", 64, gpu="p6-b200", global_batch_size=64)
     assert search(asked).plans[0].layout.pipeline_parallel < 8
     assert isinstance(search(asked).plans[0].layout, Layout)
+
+
+def test_the_bubble_in_words_is_that_of_the_step() -> None:
+    """One micro batch through two stages idles half of their time, not half of a step that reduces gradients, too."""
+    case = situation(
+        model="gpt-760m", gpus=64, gpu="mi300x-8", global_batch_size=96,
+        fix=["pipeline_parallel=2", "micro_batch_size=3"],
+    )  # fmt: skip
+    text = next(a.text for a in rules.advice(case) if a.rule == "bubble-large")
+    assert "1 micro batch idle 50.0% of their time" in text
+    assert text.endswith(f"{seconds_words(case.step.pipeline_bubble)} a step.")
+
+
+def test_what_binds_time_may_be_the_host() -> None:
+    case = situation(model="qwen3-0.6b", gpus=1, gpu="h200", trainer="qlora", fix=["micro_batch_size=1"])
+    text = next(a.text for a in rules.advice(case) if a.rule == "time-binding")
+    assert case.step.other > case.step.compute
+    assert "the largest of the rest is waiting for the host" in text

@@ -40,7 +40,7 @@ def known(profile: Profile) -> Known | None:
     if weights.startswith("/"):
         return _of_folder(weights)
     found = by_name(weights)
-    return None if found is None else Known(found, "by the weights' name")
+    return None if found is None else Known(found, "weights' name")
 
 
 def awaited(profile: Profile) -> bool:
@@ -79,4 +79,4 @@ def _of_folder(folder: str) -> Known | None:
         catalogue.get(folder)
     except UserError:
         return None
-    return Known(folder, "config.json of the weights")
+    return Known(folder, "its config.json")

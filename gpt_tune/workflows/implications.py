@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpt_tune.errors import UserError
 from gpt_tune.layouts.layout import Layout
+from gpt_tune.memory.types import MemoryEstimate
 from gpt_tune.models import parameters
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.planner.types import Plan, PlanRequest
@@ -95,20 +96,19 @@ def _tuning_parts(draft: Draft, model: ModelShape) -> list[tuple[str, str]]:
         return [("model", "the weights': they are not given yet")]
     if known is None:
         return [("model", "its shape is not known, so nothing is planned: name it on the model step")]
-    why = f" ({known.why})" if known.why else ""
-    size = f"{model.id}, {count_words(parameters.total(model))} parameters{why}"
+    why = f" ({known.why})" if known.why else " parameters"
     kind = "LoRA" if tune.base_weights == "16bit" else f"QLoRA ({tune.base_weights})"
-    parts = [("model", size), ("trains", f"{kind} adapters of rank {tune.lora_rank}")]
+    parts = [
+        ("model", f"{model.id}, {count_words(parameters.total(model))}{why}"),
+        ("trains", f"{kind}, rank {tune.lora_rank}"),
+    ]
     batch, length = defaults.default_of(draft, "training.global_batch_size")[0], defaults.seq_length(draft)
     batch = draft.profile.training.global_batch_size or batch
     if batch and length:
-        parts.append(("batch", f"{batch} examples of at most {length:,} tokens"))
+        parts.append(("batch", f"{batch} x {length:,} tokens at most"))
     steps = iterations_of(draft.profile, _request(draft))
-    words = (
-        f"{tune.epochs:g} epochs; how many steps, only the data tells"
-        if steps is None
-        else f"{steps:,} steps"
-    )
+    epochs = f"{tune.epochs:g} epoch{'' if tune.epochs == 1 else 's'} of the data"
+    words = epochs if steps is None else f"{steps:,} steps"
     at_most = "at most " if steps is not None and tune.steps is None else ""
     return [*parts, ("length", at_most + words)]
 
@@ -116,15 +116,17 @@ def _tuning_parts(draft: Draft, model: ModelShape) -> list[tuple[str, str]]:
 def _plan_parts(draft: Draft, forecast: Forecast | None) -> list[tuple[str, str]]:
     request = _request(draft)
     if draft.plan is not None:
-        return _cost_parts(draft, draft.plan, request)
+        costs_of = _tuning_costs if tunes(draft.profile) else _cost_parts
+        return costs_of(draft, draft.plan, request)
     if request is None:
         return []
     if forecast is None or forecast.request != replace(request, top=forecast.request.top):
         return [("layout", "looking for the best one…")]
     if forecast.plan is None:
         return [("layout", f"none fits: {forecast.trouble}" if forecast.trouble else "none fits")]
-    letters = tuning_letters if tunes(draft.profile) else layout_letters
-    best = ("layout", f"best so far: {letters(forecast.plan.layout)}")
+    if tunes(draft.profile):
+        return [*_tuning_costs(draft, forecast.plan, request), ("best", tuning_letters(forecast.plan.layout))]
+    best = ("layout", f"best so far: {layout_letters(forecast.plan.layout)}")
     costs = _cost_parts(draft, forecast.plan, request)
     return [*costs[:-1], best, *costs[-1:]]
 
@@ -132,19 +134,14 @@ def _plan_parts(draft: Draft, forecast: Forecast | None) -> list[tuple[str, str]
 def _cost_parts(draft: Draft, plan: Plan, request: PlanRequest | None) -> list[tuple[str, str]]:
     """What a layout implies: step, memory, time, cost, pace, and how sure that is; what matters most first."""
     step, memory = plan.step, plan.memory
-    steps = iterations_of(draft.profile, request)
-    seconds = (steps or 1000) * step.seconds
+    seconds = (iterations_of(draft.profile, request) or 0) * step.seconds
     hours = seconds * plan.layout.gpus / 3600
-    each = "" if steps is not None else " for each 1,000 steps"
-    limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib else ""
     ends = f"{seconds_words(step.low)} to {seconds_words(step.high)}"
     parts = [
         ("step", f"{seconds_words(step.seconds)}, {ends} in 9 of 10 cases"),
-        ("memory", f"{memory.device_gib:.0f}{limit} GiB per GPU" + _risk(memory.oom_probability)),
-        ("takes", f"{seconds_words(seconds)}, {hours:,.1f} GPU-hours{each}"),
+        ("memory", _memory_words(memory)),
+        ("takes", f"{seconds_words(seconds)}, {hours:,.1f} GPU-hours"),
     ]
-    if tunes(draft.profile):
-        return [*parts, ("sure", TUNING_SURE)]
     if request is not None and step.seconds > 0:
         day = request.global_batch_size * request.seq_length * 86_400 / step.seconds
         parts.append(("sure", short_words(request)))
@@ -161,11 +158,30 @@ def layout_letters(layout: Layout) -> str:
     )
 
 
+def _tuning_costs(draft: Draft, plan: Plan, request: PlanRequest | None) -> list[tuple[str, str]]:
+    """The same of a fine-tuning job, in so few words that all stands on a small screen."""
+    step, steps = plan.step, iterations_of(draft.profile, request)
+    seconds = (steps or 1000) * step.seconds
+    hours = f"{seconds * plan.layout.gpus / 3600:,.1f} GPU-hours"
+    takes = f"{hours} per 1,000 steps" if steps is None else f"{seconds_words(seconds)}, {hours}"
+    return [
+        ("step", f"{seconds_words(step.seconds)} ({seconds_words(step.low)} to {seconds_words(step.high)})"),
+        ("memory", _memory_words(plan.memory)),
+        ("takes", takes),
+        ("sure", TUNING_SURE),
+    ]
+
+
+def _memory_words(memory: MemoryEstimate) -> str:
+    limit = f" of {memory.limit_gib:.0f}" if memory.limit_gib else ""
+    return f"{memory.device_gib:.0f}{limit} GiB per GPU" + _risk(memory.oom_probability)
+
+
 def tuning_letters(layout: Layout) -> str:
-    """What a plan decides of a fine-tuning job: ZeRO-2, micro batch 2 x 4, checkpointing."""
+    """What a plan decides of a fine-tuning job: ZeRO-2, 2 x 4, checkpointing (micro batch x accumulation)."""
     name = "DDP" if layout.zero_stage == 0 else f"ZeRO-{layout.zero_stage}"
     kept = "no checkpointing" if layout.recompute.granularity == "none" else "checkpointing"
-    return f"{name}, micro batch {layout.micro_batch_size} x {layout.gradient_accumulation_steps}, {kept}"
+    return f"{name}, {layout.micro_batch_size} x {layout.gradient_accumulation_steps}, {kept}"
 
 
 def _risk(probability: float | None) -> str:

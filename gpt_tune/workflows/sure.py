@@ -8,7 +8,8 @@ from gpt_tune.planner import sure
 from gpt_tune.planner.types import PlanRequest
 
 _HEAD = "how sure: "
-TUNING_SURE = "rough: a factor of 1.6 either way, for examples of full length"
+# Of fine-tuning plans, which have no calibration (gpt_tune.planner.finetune_time).
+TUNING_SURE = "a factor of 1.6 either way"
 
 
 def sure_words(request: PlanRequest) -> str:

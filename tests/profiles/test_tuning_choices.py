@@ -104,7 +104,7 @@ def test_the_questions_show_what_trains() -> None:
     assert fields["training.global_batch_size"].value == str(choices.plan_request(draft).global_batch_size)
     assert [o.value for o in fields["finetune.gradient_checkpointing"].options] == ["", "true", "false"]
     (model,) = choices.fields(draft, "model")
-    assert (model.value, model.source) == ("qwen3-8b", "by the weights' name")
+    assert (model.value, model.source) == ("qwen3-8b", "weights' name")
     ready = launch.preview(draft)
     read = json.loads(next(f.content for f in ready.rendered.files if f.path == "finetune.json"))
     assert (read["max_length"], ready.spec.model.id) == (1536, "qwen3-8b")
@@ -126,16 +126,16 @@ def test_the_batch_shown_is_the_batch_planned(answers: dict[str, str], batch: st
     draft = tuning(**answers)
     assert value(draft, "training.global_batch_size") == batch
     assert choices.plan_request(draft).global_batch_size == int(batch)
-    assert words(draft, "batch", looked=False).startswith(f"{batch} examples")
+    assert words(draft, "batch", looked=False).startswith(f"{batch} x 1,536 tokens")
 
 
 def test_the_summary_says_how_rough_it_is_and_no_made_up_total() -> None:
     draft = tuning()
     assert "1.6 either way" in words(draft, "sure")
-    assert "9 of 10" in words(draft, "step")
-    assert words(draft, "takes").endswith("GPU-hours for each 1,000 steps")
-    assert "only the data tells" in words(draft, "length", looked=False)
-    assert words(draft, "layout").startswith("best so far: DDP, micro batch ")
+    assert " to " in words(draft, "step")
+    assert words(draft, "takes").endswith("GPU-hours per 1,000 steps")
+    assert words(draft, "length", looked=False) == "3 epochs of the data"
+    assert words(draft, "best") == "DDP, 4 x 1, no checkpointing"
     ready = launch.preview(draft)
     assert ready.seconds is None
     assert ready.gpu_hours is None
@@ -148,7 +148,7 @@ def test_the_summary_says_how_rough_it_is_and_no_made_up_total() -> None:
         assert done.gpu_hours is not None
         assert done.gpu_hours > 0
         assert done.rate == ""
-        assert "each" not in words(known, "takes")
+        assert "per" not in words(known, "takes")
 
 
 def test_adapters_on_16_bit_weights_are_planned_as_such() -> None:
@@ -219,7 +219,7 @@ def test_another_plan_than_the_first_is_kept_in_the_profiles_own_words() -> None
     assert profile.training.precision == Profile().training.precision
     said = {s.key: s.origin for s in choices.settings_of(chosen)}
     assert said["finetune.strategy"] == "chosen on the plan step"
-    assert said["model.id"] == "by the weights' name"
+    assert said["model.id"] == "weights' name"
     ready = launch.preview(chosen)
     assert ready.plan is not None
     assert ready.plan.layout == x
@@ -339,4 +339,4 @@ def test_a_folder_of_weights_here_is_planned_by_its_own_shape(tmp_path: Path) ->
     (tmp_path / "config.json").write_text(json.dumps(values))
     draft = tuning(finetune__weights=str(tmp_path))
     assert choices.plan_request(draft).model.layers == 28
-    assert "config.json of the weights" in words(draft, "model")
+    assert "its config.json" in words(draft, "model")

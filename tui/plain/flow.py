@@ -147,7 +147,10 @@ def _plan_page(draft: Draft, ask: Asker) -> tuple[Draft, int]:
         ask.say("Nothing fits.")
         for near in result.rejected[:5]:
             ask.say(f"  {layout_words(near.layout)}: {near.text} {near.fix}")
-        return draft, -1
+        if not choices.plan_optional(draft):
+            return draft, -1
+        ways = [Item(_BACK, "Back"), Item(_GO, "Go on without a plan")]
+        return draft, 1 if ask.menu("\nPlan", ways, _BACK) == _GO else -1
     items = [
         Item(str(p.rank), f"{layout_words(p.layout)}: {p.step.seconds:.2f} s a step, {memory_words(p)} GiB")
         for p in result.plans

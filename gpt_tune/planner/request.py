@@ -146,7 +146,8 @@ def _optional(value: Any, name: str, largest: int) -> int | None:
 
 
 def _number(value: Any, name: str, largest: int) -> int:
-    number = whole_number(value, f"The {name}" if name != "GPUs" else "The number of GPUs")
+    what = f"The number of {name}" if name.startswith("GPUs") else f"The {name}"
+    number = whole_number(value, what)
     if number > largest:
-        raise UserError(f"The {name} {number} is too large.", f"Use {largest} or less.")
+        raise UserError(f"{what} is {number}, above {largest}.", f"Use {largest} or less.")
     return number

@@ -78,9 +78,13 @@ def fit_group(runs: Sequence[Run], with_constant: bool) -> Blind:
             shifts[i] = np.median(residuals[others]) if others else 0.0
     measured = np.array([x.measured for x in found])
     predicted = np.array([x.predicted for x in found]) + shifts
+    surprise = np.array([x.surprise for x in found])
+    # Nine in ten of the shapes and nine in ten of the runs: neither many runs of one shape nor one run each of
+    # several may make the interval too narrow for the others.
+    spread = max(error_of(measured, predicted, surprise, weights) for weights in (_even(runs), None))
     return Blind(
         cluster_gib=float(np.median(residuals)) if with_constant else 0.0,
-        spread=error_of(measured, predicted, np.array([x.surprise for x in found]), _even(runs)),
+        spread=spread,
         relative_errors=tuple(np.abs(predicted / measured - 1.0).tolist()),
     )
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gpt_tune import memory
 from gpt_tune.calibration import Calibration
 from gpt_tune.errors import UserError
 from gpt_tune.memory.constants import CONSTANTS, value
 from gpt_tune.memory.fit import FEW_RUNS, error_of, fit_cluster
-from gpt_tune.memory.uncertainty import DEFAULT_ERROR, SMALLEST_ERROR, interval, spread
+from gpt_tune.memory.types import MemoryEstimate
+from gpt_tune.memory.uncertainty import DEFAULT_ERROR, SMALLEST_ERROR, interval, spread, surprise_of
+from gpt_tune.workflows import leave_out_memory
+from gpt_tune.workflows.runs_csv import Run, read
+
+DATA = Path(__file__).parents[1] / "data" / "memory" / "h200_runs.csv"
 
 
 def test_the_constant_is_the_median_and_an_outlier_does_not_move_it() -> None:
@@ -88,3 +96,28 @@ def test_every_constant_says_where_it_comes_from() -> None:
 def test_an_unknown_constant_names_the_nearest() -> None:
     with pytest.raises(UserError, match="cluster_gib"):
         value(Calibration(), "clutser_gib")
+
+
+@pytest.mark.parametrize(("copies", "others"), [(30, 1), (1, 30)])
+def test_nine_in_ten_of_runs_and_of_shapes_lie_in_the_interval(copies: int, others: int) -> None:
+    """Runs of one shape scatter, those of others do not: many runs of either must not narrow it for the rest."""
+    runs = [r for r in read(DATA).runs if r.memory_gib and r.memory_kind == "device"]
+    wild = next(r for r in runs if r.id == "h200-1.3B_m4_flash_z0")
+    calm = next(r for r in runs if r.model.hidden != wild.model.hidden)
+    scattered = [
+        replace(wild, memory_gib=_estimate(wild).device_gib * (0.7 + 0.4 * i / copies)) for i in range(copies)
+    ]
+    known = scattered + [replace(calm, memory_gib=_estimate(calm).device_gib)] * others
+    width = math.exp(1.645 * leave_out_memory.fit_group(known, with_constant=False).spread)
+
+    def inside(run: Run) -> bool:
+        e = _estimate(run)
+        measured = run.memory_gib or 0.0
+        return e.device_gib / width <= measured <= (e.device_gib + surprise_of(e)) * width
+
+    for some in (scattered, known):
+        assert np.mean([inside(run) for run in some]) >= 0.9 * (1 - 1 / len(some)) - 1e-9
+
+
+def _estimate(run: Run) -> MemoryEstimate:
+    return memory.estimate(run.model, run.node, run.trainer, run.layout, run.seq_length)

@@ -14,7 +14,7 @@ from gpt_tune.profiles.build import value_at
 from gpt_tune.profiles.schema import Profile, Site
 from gpt_tune.recipes import qlora_layout, qlora_model
 from gpt_tune.workflows.draft import PLAN_ONLY, Draft
-from gpt_tune.workflows.machine import Machine, machine_of
+from gpt_tune.workflows.machine import Machine, has_gpus, machine_of
 from gpt_tune.workflows.request import DEFAULT_ITERATIONS, needs_plan, tunes
 from gpt_tune.workflows.trainer_here import trainer_path
 
@@ -92,17 +92,19 @@ def _global_batch(draft: Draft) -> Default:
     if found is None or length is None:
         return None, ""
     if tunes(draft.profile):
-        return _examples(draft.profile, found.gpus)
+        return _examples(draft, found)
     return default_global_batch(found.gpus, length), "about 0.5 M tokens a step"
 
 
-def _examples(profile: Profile, ranks: int) -> Default:
+def _examples(draft: Draft, machine: Machine) -> Default:
     """Micro batch x accumulation on each rank, where the batch is not asked for itself."""
-    per_rank = profile.finetune.micro_batch_size, profile.finetune.gradient_accumulation_steps
-    source = "4 for each GPU" if per_rank == (None, None) else "micro batch x accumulation x GPUs"
-    return qlora_layout.batch_of(
-        replace(profile, training=replace(profile.training, global_batch_size=None)), ranks
-    ), source
+    profile = draft.profile
+    tune, each = profile.finetune, "GPU" if has_gpus(draft.cluster, machine.partition) else "process"
+    free = replace(profile, training=replace(profile.training, global_batch_size=None))
+    source = f"{qlora_layout.DEFAULT_ACCUMULATION} for each {each}"
+    if (tune.micro_batch_size, tune.gradient_accumulation_steps) != (None, None):
+        source = "micro batch x accumulation"
+    return qlora_layout.batch_of(free, machine.gpus), source
 
 
 def _model(draft: Draft) -> Default:

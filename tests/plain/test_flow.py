@@ -344,3 +344,33 @@ def test_what_is_typed_never_hangs_on_to_the_default(
     monkeypatch.setattr(questionary, "text", text)
     assert Questionary().text("Name", "mine", "help", lambda _: None) == kept
     assert offered == [""]
+
+
+# -- fine-tuning ------------------------------------------------------------------------------------
+
+
+def tuning(**answers: str) -> Any:
+    draft = choices.start(cluster=choices.PLAN_ONLY)
+    wanted = {"resources.gpu": "dgx-h200", "recipe": "qlora", "finetune.data": "some/data", **answers}
+    for key, text in wanted.items():
+        draft = choices.put(draft, key, text)
+    return draft
+
+
+def test_a_fine_tuning_plan_is_chosen_by_its_number() -> None:
+    user = Script(["2"])
+    draft, move = flow._plan_page(tuning(**{"finetune.weights": "Qwen/Qwen3-8B"}), user.lines)
+    assert move == 1
+    assert draft.plan is not None
+    assert draft.plan.rank == 2
+    assert choices.profile_of(draft).finetune.strategy == "zero2"
+    assert "1.6 either way" in user.text
+
+
+@pytest.mark.parametrize(("answer", "move"), [("2", 1), ("1", -1), ("", -1)])
+def test_where_nothing_fits_fine_tuning_may_go_on_without_a_plan(answer: str, move: int) -> None:
+    user = Script([answer])
+    huge = tuning(**{"finetune.weights": "meta-llama/Llama-3.1-405B", "resources.gpus": "1"})
+    draft, went = flow._plan_page(huge, user.lines)
+    assert "Nothing fits" in user.text
+    assert (draft.plan, went) == (None, move)

@@ -70,6 +70,8 @@ def test_without_gpus_it_trains_on_the_cpu_as_before(where: str) -> None:
     assert "plan" not in pages(draft)
     assert choices.forecast(draft) is None
     assert not [p for p in choices.problems(draft) if "GPU" in p.text]
+    (batch,) = [f for f in choices.fields(draft, "training") if f.key == "training.global_batch_size"]
+    assert batch.source == "4 for each process"
     # What the trainer takes is shown: nobody chooses it.
     assert [value(draft, key) for key in LAYOUT] == ["auto", "1", "4", "true"]
     assert "step" not in dict(choices.summary(draft).parts)
@@ -186,6 +188,15 @@ def test_gpus_that_do_not_divide_the_batch_are_a_problem_of_the_batch() -> None:
     (problem,) = choices.problems(draft)
     assert (problem.step, problem.key) == ("training", "training.global_batch_size")
     assert "16 GPUs" in problem.text
+
+
+def test_every_value_and_option_that_is_shown_is_legal() -> None:
+    for draft in (tuning(), tuning(on("local")), tuning(finetune__micro_batch_size="2")):
+        for field in choices.fields(draft, "training"):
+            assert field.help.endswith(".")
+            assert choices.check(draft, field.key, field.value) is None, field.key
+            for option in field.options if field.key != "recipe" else ():
+                assert choices.check(draft, field.key, option.value) is None, (field.key, option)
 
 
 @pytest.mark.parametrize(

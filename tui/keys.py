@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 import string
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pkgutil import iter_modules
 
 from textual.binding import Binding, BindingType
 from textual.keys import Keys, _character_to_key
+from textual.screen import Screen
+from textual.widget import Widget
 
 from gpt_tune.errors import UserError, nearest, shown, unknown_name
 
@@ -42,6 +46,12 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
+def family(cls: type) -> str:
+    """What the keys of a widget or window are filed under: `LogPane` under log, `SaveProfile` under save-profile."""
+    name = re.sub(r"(Dialog|Window|Pane|View)$", "", cls.__name__) or cls.__name__
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name)
+
+
 def with_names(owner: str, bindings: Iterable[BindingType]) -> list[BindingType]:
     """A screen's bindings, each with a name where it has none. owner: the class, `ReviewStep`."""
     screen = slug(owner.removesuffix("Step") or owner)
@@ -58,21 +68,53 @@ def with_names(owner: str, bindings: Iterable[BindingType]) -> list[BindingType]
 
 
 def screens() -> list[type]:
-    """Every screen that keys can be moved on. Imports them all."""
+    """Every screen and window that keys can be moved on. Imports them all."""
     from tui.app import _SCREENS
 
+    for module in iter_modules(import_module("tui.screens").__path__):
+        import_module(f"tui.screens.{module.name}")
     found = [getattr(import_module(module), cls) for module, cls in _SCREENS.values()]
-    return [*found, import_module("tui.screens.home").Home]
+    windows = sorted(_below(import_module("tui.screens.window").Window), key=lambda cls: cls.__name__)
+    return [*found, import_module("tui.screens.home").Home, *windows]
+
+
+def _below(cls: type) -> set[type]:
+    """Every class built on one."""
+    found: set[type] = set(cls.__subclasses__())
+    return found.union(*(_below(sub) for sub in found))
+
+
+def widgets_of(screen: type) -> list[type]:
+    """Widgets with keys of their own that a screen's modules name, and so may show."""
+    modules = [sys.modules[cls.__module__] for cls in screen.__mro__ if cls.__module__.startswith("tui.")]
+    named = [value for module in modules for value in vars(module).values() if isinstance(value, type)]
+    ours = [
+        cls for cls in dict.fromkeys(named) if cls.__module__.startswith("tui.") and issubclass(cls, Widget)
+    ]
+    return [cls for cls in ours if _own(cls) and not issubclass(cls, Screen)]
+
+
+def _own(cls: type) -> list[Binding]:
+    return [b for b in cls.__dict__.get("BINDINGS", ()) if isinstance(b, Binding)]
 
 
 def names_of(screen: type) -> dict[str, Named]:
-    """What has a name on one screen, keys of the app among them."""
+    """What has a name on one screen: its own keys, those of its widgets, and the app's."""
     from tui.app import GptTune
 
+    found = _names((*screen.__mro__, GptTune))
+    for widget in widgets_of(screen):
+        for name, named in _names((widget,)).items():
+            found.setdefault(name, named)
+    return found
+
+
+def _names(classes: Iterable[type]) -> dict[str, Named]:
+    """The names of classes, the nearest first."""
     found: dict[str, Named] = {}
     hidden: set[str] = set()  # keys that a nearer class binds anew
-    for one in (*screen.__mro__, GptTune):
-        own = [b for b in one.__dict__.get("BINDINGS", ()) if isinstance(b, Binding)]
+    for one in classes:
+        own = _own(one)
         for b in own:
             if b.id and b.key not in hidden:
                 found.setdefault(b.id, Named(b.id, b.key, b.tooltip or b.description))
@@ -133,12 +175,16 @@ def _checked(text: str, name: str, where: str) -> str:
 
 
 def _refuse_clashes(names: Mapping[str, Named], wanted: Mapping[str, str], where: str) -> None:
-    """UserError when a key that was given away would hide another action of the same screen."""
+    """UserError when a key that was given away would hide another action of the same screen.
+
+    Keys that two share from the start (Enter of a list and of its page) are meant to: the nearer one counts.
+    """
     taken: dict[str, str] = {}
     for name in sorted(names, key=lambda n: n in wanted):  # those with their own keys first
         for key in wanted.get(name, names[name].keys).split(","):
             other = taken.setdefault(key, name)
-            if other != name and name in wanted:
+            shared = key in names[name].keys.split(",") and key in names[other].keys.split(",")
+            if other != name and name in wanted and not shared:
                 raise UserError(
                     f"{name} in {where}: {key} is the key of {other} already.",
                     f"Give {other} another key too, or choose another one.",

@@ -3,27 +3,61 @@
 from __future__ import annotations
 
 import base64
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
+from textual.binding import Binding
+from textual.widget import Widget
 
 from gpt_tune.errors import UserError
 from tests.tui.conftest import until
-from tests.tui.fakes import FakeEngine, run
+from tests.tui.fakes import FakeEngine, FakePlanner, run
 from tests.tui.flow import Driver
 from tests.tui.test_notify import write
+from tests.tui.test_plan_screen import opened, planning
 from tui import keys
 from tui.app import GptTune
+from tui.widgets.rows import RowList
 
 
-def test_every_binding_of_every_screen_has_one_name() -> None:
-    for screen in keys.screens():
-        for binding in screen.__dict__.get("BINDINGS", ()):
-            assert binding.id or not binding.description, f"{screen.__name__}: {binding.key}"
+def bound_classes() -> list[type]:
+    """Every class of ours that binds keys: screens, windows and widgets."""
+    for package in ("tui.screens", "tui.widgets"):
+        for module in iter_modules(import_module(package).__path__):
+            import_module(f"{package}.{module.name}")
+    found = [cls for cls in keys._below(Widget) if cls.__module__.startswith("tui.")]
+    return [cls for cls in found if "BINDINGS" in cls.__dict__]
+
+
+def test_every_binding_of_every_screen_window_and_widget_has_one_name() -> None:
+    classes = bound_classes()
+    assert {"PlanStep", "Knobs", "RowList", "LogPane", "Entry", "Form", "Confirm", "CureDialog"} <= {
+        cls.__name__ for cls in classes
+    }
+    known = keys.known()
+    for cls in classes:
         actions: dict[str, str] = {}
-        for binding in screen.__dict__.get("BINDINGS", ()):
-            if binding.id:
-                assert actions.setdefault(binding.id, binding.action) == binding.action
+        for binding in cls.__dict__["BINDINGS"]:
+            assert isinstance(binding, Binding), f"{cls.__name__}: {binding}"
+            assert binding.id, f"{cls.__name__}: {binding.key}"
+            assert actions.setdefault(binding.id, binding.action) == binding.action
+            assert binding.id in known, f"{cls.__name__}: {binding.id} is not listed by `gpt-tune keys`"
+
+
+async def test_the_keys_of_a_widget_can_be_moved(home: Any) -> None:
+    write('[keys]\n"list.down" = "f6"\n"what-if.up" = "plus"\n"confirm.yes" = "o"\n')
+    app = planning(FakePlanner())
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.press("f6")
+        await until(pilot, lambda: app.screen.query_one("#plans", RowList).key == "2", "the next row")
+        await driver.press("down")
+        assert app.screen.query_one("#plans", RowList).key == "2", "the old key does nothing"
+        await driver.press("right", "right", "right", "right", "plus")
+        await driver.see("‹2›")
 
 
 def test_the_defaults_are_a_legal_choice() -> None:
@@ -63,6 +97,9 @@ def test_keys_in_the_users_words(name: str, key: str, kept: str) -> None:
         ({"queue.hold": "escape"}, "is the key of back already"),
         ({"theme": "ctrl+y"}, "already"),
         ({"queue.hold": "x", "queue.release": "x"}, "already"),
+        ({"plan.compare": "up"}, "already"),
+        ({"list.down": "m"}, "already"),
+        ({"what-if.up": "left"}, "what-if.left already"),
     ],
 )
 def test_what_will_not_do_names_what_will(wanted: dict[str, str], words: str) -> None:

@@ -73,9 +73,9 @@ class Entry(Input):
     Entry:ansi:focus { border: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "Next"),
-        Binding("pageup", "suggest(1)", "Other sizes", key_display="PgUp/Dn"),
-        Binding("pagedown", "suggest(-1)", "Smaller", show=False),
+        Binding("enter", "submit", "Next", id="entry.next"),
+        Binding("pageup", "suggest(1)", "Other sizes", key_display="PgUp/Dn", id="entry.other-sizes"),
+        Binding("pagedown", "suggest(-1)", "Smaller", show=False, id="entry.smaller"),
     ]
 
     def __init__(
@@ -157,9 +157,10 @@ class Form(VerticalScroll, can_focus=False):
     Form { height: 1fr; scrollbar-size-vertical: 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", "Field", key_display="↑↓", tooltip="Previous field (Tab: next)"),
-        Binding("down", "app.focus_next", "Next field", show=False),
-    ]
+        Binding("up", "app.focus_previous", "Field", key_display="↑↓", id="form.field",
+                tooltip="Previous field (Tab: next)"),
+        Binding("down", "app.focus_next", "Next field", show=False, id="form.next-field"),
+    ]  # fmt: skip
 
     @dataclass
     class Changed(Message):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -15,6 +16,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tui.keys import family, with_names
 from tui.widgets.roles import role_style
 
 Span = tuple[str, str]
@@ -132,7 +134,15 @@ def _split(word: list[Span], cells: int) -> tuple[list[Span], list[Span]]:
 
 
 class Painted(Widget):
-    """A widget that draws spans itself, in the roles of `roles`."""
+    """A widget that draws spans itself, in the roles of `roles`. keys_name: what the user's own keys call it."""
+
+    keys_name: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Each key gets a name, by which the user can move it."""
+        if "BINDINGS" in cls.__dict__:
+            cls.BINDINGS = with_names(cls.__dict__.get("keys_name") or family(cls), cls.BINDINGS)
+        super().__init_subclass__(**more)
 
     _looks: dict[str, Style] | None = None
 

@@ -35,6 +35,7 @@ class RowList(Painted, ScrollView, can_focus=True):
     DEFAULT_CSS = """
     RowList { height: 1fr; background: transparent; overflow-x: hidden; scrollbar-size-vertical: 1; }
     """
+    keys_name = "list"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Up", show=False),
         Binding("down", "move(1)", "Down", show=False),

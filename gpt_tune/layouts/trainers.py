@@ -89,11 +89,11 @@ TRAINERS: dict[str, TrainerFeatures] = {
             context_methods=("ring",),
             expert_parallel=False,
             recompute_granularities=("none", "full"),
-            recompute_methods=("uniform",),
+            recompute_methods=("uniform", "block"),
             even_stages=False,
             deepspeed=False,
             precisions=("bf16", "fp16", "fp32", "fp8"),
-            source="torchtitan b5bcd76 docs; PyTorch FSDP documentation",
+            source="torchtitan b5bcd76 docs; PyTorch FSDP documentation, apply_activation_checkpointing (check_fn)",
         ),
         TrainerFeatures(
             "deepspeed",

@@ -211,7 +211,7 @@ def _backward_moments(
     """
     late = _late_gradients(setup, c, s, ends)
     remaining = b.in_flight - np.maximum(c.layers - 1, 0) / np.maximum(c.layers, 1) * b.layers
-    alone = np.where(c.block & (c.chunk < c.layers), 1, np.minimum(c.chunk, c.layers))
+    alone = np.where(c.block, 1, np.minimum(c.chunk, c.layers))
     recomputed = np.where(c.full, alone * layer.saved, 0.0)
     whole = _reassembled(setup, c, layer)
     adds = (b.gradients > 0) & (c.zero <= 1) & setup.deepspeed

@@ -18,8 +18,9 @@ from gpt_tune.planner.evaluate import LARGEST_OOM_PROBABILITY, Evaluator
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-# Recomputed layers are chosen so that the layout is comfortable, not on the edge.
-_COMFORTABLE = 0.1
+# Recomputed layers are chosen so that the layout is comfortable, not on the edge: the last layers cost little time,
+# and at a risk of 10 % every layout with them lost to whole recompute.
+COMFORTABLE = 0.005
 # Layouts that are this much slower than the best without recompute are not worth finding its layers for.
 _HOPELESS = 1.5
 RULES: tuple[LegalityRule, ...] = (*legality.RULES, *legality.WARNINGS)
@@ -86,7 +87,7 @@ def _block_layouts(evaluator: Evaluator, judged: Judged) -> LayoutBatch:
     asked = "recompute.method" in evaluator.request.fixed
     base = _without_recompute(evaluator, judged)
     most = most_layers(evaluator.request.model.layers, base.pipeline_parallel) // base.virtual_pipeline
-    tight = evaluator.oom_probability(base)[0] > _COMFORTABLE
+    tight = evaluator.oom_probability(base)[0] > COMFORTABLE
     helped = evaluator.oom_probability(_with_block(base, most))[0] <= LARGEST_OOM_PROBABILITY
     worth = helped if asked else helped & tight
     base, high = base.take(worth), most[worth]
@@ -94,7 +95,7 @@ def _block_layouts(evaluator: Evaluator, judged: Judged) -> LayoutBatch:
     while np.any(low + 1 < high):
         open_ = low + 1 < high
         middle = np.maximum((low + high) // 2, 1)
-        enough = evaluator.oom_probability(_with_block(base, middle))[0] <= _COMFORTABLE
+        enough = evaluator.oom_probability(_with_block(base, middle))[0] <= COMFORTABLE
         high = np.where(open_ & enough, middle, high)
         low = np.where(open_ & ~enough, middle, low)
     return _with_block(base, high)

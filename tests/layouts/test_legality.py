@@ -94,7 +94,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("recompute-stray", {"recompute": Recompute("none", None, 4)}, {}),
     ("recompute-method", {"recompute": Recompute("full")}, {}),
     ("recompute-no-layers", {"recompute": Recompute("full", "uniform", None)}, {}),
-    ("recompute-method-unsupported", {"recompute": BLOCK, "zero_stage": 3}, {"trainer": "fsdp"}),
+    ("recompute-method-unsupported", {"recompute": BLOCK, "zero_stage": 3}, {"trainer": "deepspeed"}),
     ("recompute-block-ignored", {"recompute": BLOCK}, {}),
     ("recompute-layers", {"recompute": Recompute("full", "uniform", 11), "pipeline_parallel": 8}, {}),
     (

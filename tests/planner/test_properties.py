@@ -130,3 +130,23 @@ def test_step_parts_are_not_negative_and_add_up(case: tuple[Evaluator, Layout]) 
     assert sum(getattr(found, p) for p in parts) == pytest.approx(found.seconds)
     assert found.low <= found.seconds <= found.high
     assert 0 < found.model_tflops <= found.hardware_tflops
+
+
+@pytest.mark.parametrize("name", ["llama-mlm", "llama-fsdp", "mixtral"])
+@pytest.mark.parametrize("stages", [1, 2, 4])
+def test_more_recomputed_layers_never_need_more_memory(name: str, stages: int) -> None:
+    """Down to all of a stage, each by itself."""
+    evaluator = EVALUATORS[name]
+    asked = evaluator.request
+    most = -(-asked.model.layers // stages)
+    x = Layout(
+        pipeline_parallel=stages,
+        data_parallel=asked.gpus // stages,
+        zero_stage=max(evaluator.setting.features.zero_stages),
+        gradient_accumulation_steps=stages,
+        global_batch_size=asked.gpus,
+    )
+    layouts = [replace(x, recompute=Recompute("full", "block", n)) for n in range(1, most + 1)]
+    oom, device = evaluator.oom_probability(LayoutBatch.of(layouts))
+    assert np.all(np.diff(device) <= 1e-9)
+    assert np.all(np.diff(oom) <= 1e-9)

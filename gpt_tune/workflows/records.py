@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpt_tune import toml
@@ -61,6 +62,8 @@ def prediction_of(record: RunRecord) -> Prediction | None:
     if ms["step_seconds"] is None and not record.plan:
         return None
     from_plan = Prediction.from_plan(record.plan) if record.plan else Prediction()
+    if record.recipe == "qlora":  # as for speed_shape_of
+        from_plan = replace(from_plan, model_tflops=None, mfu=None, tokens_per_second_per_gpu=None)
     return Prediction(
         step_time_ms=ms["step_seconds"] or from_plan.step_time_ms,
         low_ms=ms["step_low"] or from_plan.low_ms,

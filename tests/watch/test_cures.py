@@ -20,6 +20,7 @@ from gpt_tune.recipes import qlora_layout
 from gpt_tune.toml import dump
 from gpt_tune.workflows.cures import changes_of, going_on, settings_of
 from gpt_tune.workflows.flat_layout import flat_layout
+from gpt_tune.workflows.records import prediction_of
 from gpt_tune.workflows.request import plan_request
 from gpt_tune.workflows.resubmit import again
 
@@ -215,3 +216,14 @@ def test_what_the_layout_rests_on_frees_it(home: Path, change: str) -> None:
     assert (tune.micro_batch_size, tune.gradient_accumulation_steps, tune.gradient_checkpointing) == (
         None,
     ) * 3
+
+
+def test_a_planned_fine_tuning_run_is_expected_to_take_a_time_and_to_have_no_speed(home: Path) -> None:
+    """Its examples are shorter than their limit: TFLOPS and tokens a second of full ones would be made up."""
+    record, plan = tuned()
+    expected = prediction_of(record)
+    assert expected is not None
+    assert expected.step_time_ms == pytest.approx(1000 * plan.step.seconds)
+    assert (expected.low_ms, expected.high_ms) == pytest.approx((1000 * plan.step.low, 1000 * plan.step.high))
+    assert expected.device_gib == plan.memory.device_gib
+    assert expected.model_tflops is expected.mfu is expected.tokens_per_second_per_gpu is None

@@ -132,3 +132,13 @@ def _in_flight(batch: LayoutBatch, stage: Ints) -> Floats:
     # Megatron: 2 (p - i - 1) + (v - 1) p warm-up chunks and the one that runs, each 1/v of the stage.
     chunks = np.minimum(2 * (p - stage - 1) + (v - 1) * p + 1, m * v)
     return np.asarray(np.where(v > 1, chunks / v, plain), dtype=np.float64)
+
+
+def first_accumulating_stage(batch: LayoutBatch) -> Ints:
+    """The first stage that runs a backward pass before its last forward pass, so that gradients lie beside all of its
+    activations in flight; no such stage: the last."""
+    p, v, m = batch.pipeline_parallel, batch.virtual_pipeline, batch.gradient_accumulation_steps
+    plain = p - m + 1
+    # 2 (p - i - 1) + (v - 1) p + 1 < m v, for the smallest i.
+    interleaved = p - 1 - (m * v - (v - 1) * p - 2) // 2
+    return np.asarray(np.clip(np.where(v > 1, interleaved, plain), 0, p - 1), np.int64)

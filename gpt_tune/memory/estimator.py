@@ -13,7 +13,7 @@ from gpt_tune.layouts.batch import PRECISIONS, LayoutBatch
 from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.memory.activations import LayerBytes, layer_bytes
-from gpt_tune.memory.columns import Columns, Floats, Ints, build
+from gpt_tune.memory.columns import Columns, Floats, Ints, build, first_accumulating_stage
 from gpt_tune.memory.constants import value
 from gpt_tune.memory.finetune_layouts import estimate_layouts, figures_of
 from gpt_tune.memory.outside import outside_bytes
@@ -150,12 +150,16 @@ def _hopper(node: Node) -> bool:
 
 
 def _candidate_stages(setup: Setup, batch: LayoutBatch) -> list[Ints]:
-    """Stages one of which is the worst: the first, the second, the last, and those where experts begin.
+    """Stages one of which is the worst: the first, the second, the last, that where gradients begin to add up while
+    micro batches are in flight, and those where experts begin.
 
     Between these neither the layers nor the micro batches in flight grow with the stage.
     """
     p = batch.pipeline_parallel
     stages = [np.zeros_like(p), np.minimum(1, p - 1), p - 1]
+    adding = first_accumulating_stage(batch)
+    if np.any((adding > 1) & (adding < p - 1)):
+        stages[2:2] = [adding]
     dense = setup.model.dense_layers
     if setup.model.moe and dense:
         layers = setup.model.layers

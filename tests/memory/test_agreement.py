@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpt_tune import memory
 from gpt_tune.calibration.constants import Calibration
 from gpt_tune.layouts.batch import LayoutBatch
-from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.layouts.layout import Layout, Recompute, Trainer
 from gpt_tune.memory.types import PEAK_PHASES
 from gpt_tune.models.shape import ModelShape
 from tests.memory import support
@@ -81,3 +81,23 @@ def test_an_empty_batch_is_empty() -> None:
     batch = LayoutBatch.of([])
     assert len(memory.estimate_batch(support.gpt(), support.node(), Trainer(), batch, 2048)) == 0
     assert memory.estimate_many(support.gpt(), support.node(), Trainer(), batch, 2048) == []
+
+
+@pytest.mark.parametrize(("stages", "steps", "worst"), [(8, 4, 5), (16, 5, 12), (16, 3, 14)])
+def test_with_few_micro_batches_the_stage_that_adds_gradients_up_first_is_the_worst(
+    stages: int, steps: int, worst: int
+) -> None:
+    """Stages before it hold all micro batches before their first backward pass; it runs one while others wait."""
+    model = support.gpt(layers=5 * stages, hidden=4096, heads=32, vocab=1024)
+    layout = support.layout(
+        pipeline_parallel=stages,
+        gradient_accumulation_steps=steps,
+        zero_stage=1,
+        data_parallel=8,
+        recompute=Recompute("full", "uniform", 1),
+    )
+    trainer = Trainer(deepspeed="0.19.8")
+    full = memory.estimate(model, support.node(), trainer, layout, 2048)
+    batch = memory.estimate_batch(model, support.node(), trainer, LayoutBatch.of([layout]), 2048)
+    assert batch.worst_stage[0] == worst
+    assert batch.device_gib[0] == full.device_gib == max(s.total for s in full.stages)

@@ -5,16 +5,15 @@ GPT_TUNE_UPDATE_SCREENS=1 writes them anew; look at each as a picture before com
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from textual import __version__ as textual_version
 
 from gpt_tune.diagnosis.types import Diagnosis
 from gpt_tune.planner.types import SearchResult
 from tests.tui.conftest import until
+from tests.tui.contract import agree
 from tests.tui.fakes import BROKEN, PREDICTION, FakeEngine, FakePlanner, FakeWatch, deep_plan, healthy, run
 from tests.tui.flow import Driver
 from tests.tui.test_monitor_findings import CURE, ECHO, Cures
@@ -25,8 +24,6 @@ from tui.app import GptTune
 from tui.widgets.chart import Chart
 from tui.widgets.chart_data import Mark
 
-FOLDER = Path(__file__).resolve().parents[1] / "data" / "screens"
-DRAWN_WITH = "8.2.8"  # another Textual may draw borders and scroll bars differently
 LOG = [
     f" iteration {i:8}/    5000 | elapsed time per iteration (ms): {3702.4 + i % 5:.1f} | lm loss: {11 * i**-0.25:.4f}"
     for i in range(200, 313)
@@ -194,9 +191,16 @@ def app_of(name: str) -> GptTune:
     return app
 
 
-@pytest.mark.skipif(
-    textual_version != DRAWN_WITH, reason=f"the pictures were drawn with Textual {DRAWN_WITH}"
-)
+# The same screens in the other theme, drawn in the same run.
+ALSO = {
+    "plan-80-dark": {"plan-80-light": "light"},
+    "plan-120-light": {"plan-120-dark": "dark"},
+    "plan-memory-80-dark": {"plan-memory-80-light": "light"},
+    "monitor-80-dark": {"monitor-80-light": "light"},
+    "monitor-120-dark": {"monitor-120-light": "light"},
+}
+
+
 @pytest.mark.parametrize(("name", "show", "size", "theme"), SHOTS, ids=[s[0] for s in SHOTS])
 async def test_screen_looks_as_agreed(
     home: Path,
@@ -206,23 +210,7 @@ async def test_screen_looks_as_agreed(
     size: tuple[int, int],
     theme: str,
 ) -> None:
-    app = app_of(name)
-    app.theme = theme
-    async with app.run_test(size=size) as pilot:
-        driver = Driver(app, pilot)
-        await show(driver)
-        await driver.settled()
-        await pilot.pause()
-        svg = app.export_screenshot(title="gpt-tune", simplify=True)
-    kept = FOLDER / f"{name}.svg"
-    if os.environ.get("GPT_TUNE_UPDATE_SCREENS"):
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        kept.write_text(svg, encoding="utf-8")
-    (tmp_path / kept.name).write_text(svg, encoding="utf-8")
-    assert kept.exists(), f"{kept} is missing: GPT_TUNE_UPDATE_SCREENS=1 writes it"
-    assert svg == kept.read_text(encoding="utf-8"), (
-        f"{name} looks different: compare {tmp_path / kept.name} with {kept}"
-    )
+    await agree(app_of(name), name, show, size, theme, tmp_path, ALSO.get(name))
 
 
 async def test_no_color_is_the_mono_theme(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ from tests.tui.contract import agree
 from tests.tui.fakes import PLANS, FakeEngine, FakePlanner, run
 from tests.tui.flow import Driver
 from tests.tui.test_plan_screen import opened, planning
+from tests.tui.test_replay import playing
+from tests.tui.test_replay import ready as tape_ready
 from tui.app import GptTune
 from tui.screens.run_compare import RunCompare
 
@@ -65,7 +67,8 @@ async def review_settings(driver: Driver) -> None:
 async def test_the_review_looks_as_agreed(
     reviewing: GptTune, name: str, show: object, size: tuple[int, int], theme: str, tmp_path: Path
 ) -> None:
-    await agree(reviewing, name, show, size, theme, tmp_path)  # type: ignore[arg-type]
+    also = {f"review-{size[0]}-{other}": other for other in ("dark", "light")} if theme != "mono" else {}
+    await agree(reviewing, name, show, size, theme, tmp_path, also)  # type: ignore[arg-type]
 
 
 async def runs(driver: Driver) -> None:
@@ -92,7 +95,8 @@ async def test_the_list_of_runs_looks_as_agreed(
         run("smoke", "COMPLETED", job_ids=("local-3",), cluster="local", partition="", gpus=0, last_iteration=900,
             note="after the driver update"),
     ]  # fmt: skip
-    await agree(GptTune(FakeEngine(records)), name, runs, size, theme, tmp_path)
+    also = {f"runs-{size[0]}-{other}": other for other in ("dark", "light")} if theme != "mono" else {}
+    await agree(GptTune(FakeEngine(records)), name, runs, size, theme, tmp_path, also)
 
 
 async def compared(driver: Driver) -> None:
@@ -125,3 +129,19 @@ async def saving(driver: Driver) -> None:
 
 async def test_the_window_for_a_profiles_name_looks_as_agreed(home: Path, tmp_path: Path) -> None:
     await agree(planning(FakePlanner()), "save-profile-80-light", saving, (80, 24), "light", tmp_path)
+
+
+async def taped(driver: Driver) -> None:
+    await tape_ready(driver)
+    await driver.see("paused")
+    await driver.see("step 10/12")
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "theme"), [("replay-80-dark", (80, 24), "dark"), ("replay-120-dark", (120, 36), "dark")]
+)
+async def test_a_recording_looks_as_agreed(
+    home: Path, tmp_path: Path, name: str, size: tuple[int, int], theme: str
+) -> None:
+    app, _ = playing(43.0)
+    await agree(app, name, taped, size, theme, tmp_path, {name.replace("dark", "light"): "light"})

@@ -33,12 +33,13 @@ _LARGEST_SEQUENCE = 10_000_000
 
 
 def default_global_batch(gpus: int, seq_length: int) -> int:
-    """Sequences a step when nothing is asked: about 0.5 M tokens, at least one a GPU, a multiple of the GPUs.
+    """Sequences a step when nothing is asked: about 0.5 M tokens, the GPUs times a power of two.
 
-    A multiple of the GPUs is divisible by every possible number of data-parallel ranks.
+    A multiple of the GPUs is divisible by every possible number of data-parallel ranks, and a power of two for each
+    of them by every usual micro batch: 264 on 24 GPUs would leave micro batches of 1 and 11.
     """
-    power = round(math.log2(max(1.0, DEFAULT_BATCH_TOKENS / seq_length)))
-    return -(-max(gpus, 1 << power) // gpus) * gpus
+    each = DEFAULT_BATCH_TOKENS / seq_length / gpus
+    return gpus << max(0, round(math.log2(each)))
 
 
 def _default_batch(trainer: Trainer, gpus: int, seq_length: int) -> int:

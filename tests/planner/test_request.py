@@ -23,7 +23,15 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "seq_length", "batch"),
-    [(64, 2048, 256), (64, 8192, 64), (1, 2048, 256), (3, 2048, 258), (16384, 2048, 16384)],
+    [
+        (64, 2048, 256),
+        (64, 8192, 64),
+        (1, 2048, 256),
+        (3, 2048, 192),
+        (24, 2048, 192),
+        (16384, 2048, 16384),
+        (5, 2048, 320),
+    ],
 )
 def test_default_global_batch(gpus: int, seq_length: int, batch: int) -> None:
     assert default_global_batch(gpus, seq_length) == batch

@@ -191,3 +191,23 @@ def test_sixty_three_gpus_names_both_neighbours() -> None:
 def test_no_gpus(gpus: int) -> None:
     with pytest.raises(UserError):
         nodes_of(gpus, 8)
+
+
+def test_every_figure_of_a_link_has_its_source() -> None:
+    for node in catalogue.nodes().values():
+        stated = {source.partition(":")[0] for source in node.sources}
+        assert {"gpus_per_node", "nvlink_domain_gpus", "nics", "network_gbs_per_gpu"} <= stated, node.id
+        for figure in ("intra_busbw_gbs", "inter_busbw_gbs"):
+            assert getattr(node, figure) is None or figure in stated, (node.id, figure)
+    for gpu in catalogue.gpus().values():
+        stated = {source.partition(":")[0] for source in gpu.sources}
+        figures = (
+            "bf16_tflops",
+            "bf16_achievable_tflops",
+            "fp8_tflops",
+            "memory_gb",
+            "memory_bandwidth_gbs",
+            "nvlink_gbs",
+        )
+        missing = [f for f in figures if getattr(gpu, f) is not None and f not in stated]
+        assert not missing, (gpu.id, missing)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gpt_tune.diagnosis.signatures import Signature, candidates, scanner
 from gpt_tune.logs.clean import split_lines
+from gpt_tune.logs.file_ranks import NOBODY, Place, apply
 from gpt_tune.logs.prefixes import Prefix
 from gpt_tune.logs.prefixes import read as read_prefix
 from gpt_tune.logs.scan import Block
@@ -93,6 +94,7 @@ class Collector:
         self.hits: dict[str, Hit] = {}
         self.hosts: set[str] = set()
         self.overflows: list[tuple[float, float]] = []  # loss scale before and after, DeepSpeed's own lines
+        self.places: dict[str, Place] = {}  # who wrote each file
         self._files: dict[str, _File] = {}
         self._order = 0
 
@@ -211,6 +213,7 @@ class Collector:
     def _keep(
         self, signature: Signature, groups: dict[str, str], prefix: Prefix, source: str, line: Numbered
     ) -> None:
+        prefix = apply(prefix, self.places.get(source, NOBODY))
         if prefix.host:
             self.hosts.add(prefix.host)
         if signature.id == "C6":

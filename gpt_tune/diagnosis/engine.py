@@ -14,6 +14,7 @@ from gpt_tune.diagnosis.signatures import Signature, by_id, fill_in
 from gpt_tune.diagnosis.types import Diagnosis, Finding, Severity
 from gpt_tune.jobs.reasons import explain
 from gpt_tune.logs.clean import split_lines
+from gpt_tune.logs.file_ranks import places
 from gpt_tune.logs.parse import read_blocks
 from gpt_tune.logs.parser import LogParser
 
@@ -43,6 +44,10 @@ class Diagnoser:
         self._done: tuple[tuple[object, ...], Diagnosis] | None = None
         self.judgements: Judgements = judgements or {}
         self._slow: tuple[int, tuple[Finding, ...]] = (-1, ())
+
+    def place(self, files: Sequence[str]) -> None:
+        """All files of the job, as far as they are known: who wrote them, by their names."""
+        self._collector.places = places(files)
 
     def feed(
         self,
@@ -294,6 +299,8 @@ def diagnose(
     Raises UserError for a file that cannot be read.
     """
     parser, diagnoser = LogParser(), Diagnoser(judgements)
+    for reader in (parser, diagnoser):
+        reader.place([str(path) for path in paths])
     for path in paths:
         source = str(path)
         for block in read_blocks(path):

@@ -97,9 +97,9 @@ def _of_stage(
                 continue
             who, node_name = writers[rows[index]], nodes[rows[index]]
             rank = who if isinstance(who, int) else None
-            label = (
-                f"Rank {who}" + (f" on {node_name}" if node_name else "") if rank is not None else str(who)
-            )
+            label = str(who)
+            if rank is not None:
+                label = f"Rank {who}" + (f" on {node_name}" if node_name else "")
             found.append(Straggler(label, rank, node_name, excess, since, name, len(rows) - 1))
     return found
 
@@ -162,11 +162,11 @@ def _stages(
 
 
 def _finding(straggler: Straggler) -> Finding:
-    node = straggler.node if straggler.rank is None else None
-    who = f"Node {node}" if node is not None else straggler.name
+    of_node = straggler.rank is None and straggler.name == straggler.node
+    who = f"Node {straggler.node}" if of_node else straggler.name
     since = f" since iteration {straggler.since}" if straggler.since is not None else ""
     what = "" if straggler.kind == STEP else f" in {straggler.kind}"
-    unit = "nodes" if straggler.rank is None else "ranks"
+    unit = "nodes" if of_node else "files" if straggler.rank is None else "ranks"
     text = f"{who} is {straggler.excess:.0%} slower{what} than the others{since} ({straggler.others} other {unit})."
     fix = (
         "Look at its clocks, temperature and power (gpt-tune nodes ID --sample); if it stays slow, resume "

@@ -89,6 +89,7 @@ def parse_files(
     cannot be read.
     """
     parser = LogParser(shape, gpus, seq_length, global_batch_size, more_formats(log_format))
+    parser.place([str(path) for path in paths])
     for path in paths:
         for block in laid_out(path):
             parser.feed_bytes(block, str(path))

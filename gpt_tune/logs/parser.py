@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from gpt_tune.logs.clean import plain_line, split_lines
 from gpt_tune.logs.facts import RunFacts
+from gpt_tune.logs.file_ranks import NOBODY, Place, places
 from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.formats.base import TRAINER, Fact, Format, Item, Line, Mark, Record
 from gpt_tune.logs.formats.megatron import Megatron
@@ -70,6 +71,7 @@ class LogParser:
         self._unnumbered: Step | None = None
         self._placed: Step | None = None
         self.rank_times = RankTimes()
+        self._places: dict[str, Place] = {}
         self._timed = Waiting(self.rank_times)
         self._last_iteration = 0  # of the line read last, whoever printed it
 
@@ -130,6 +132,13 @@ class LogParser:
         """Takes over what another parser read of the same run's arguments."""
         self._known.learn(arguments)
 
+    def place(self, files: Sequence[str]) -> None:
+        """All files of the job, as far as they are known: who wrote them, by their names."""
+        self._places = places(files)
+        self._table.siblings = {name for name, place in self._places.items() if place.is_rank}
+        for name, state in self._sources.items():
+            state.place = self._places.get(name, NOBODY)
+
     def _make_formats(self) -> list[Format]:
         return [*make_formats(), *(make() for make in self._more)]
 
@@ -138,7 +147,8 @@ class LogParser:
         if state is None:
             formats = self._make_formats()
             holders = [f for f in formats if type(f).pending is not Format.pending]
-            state = self._sources[name] = Source(formats, holders)
+            state = self._sources[name] = Source(formats, holders, place=self._places.get(name, NOBODY))
+        self.rank_times.run = state.run
         return state
 
     # -- walking over candidate lines --------------------------------------------------------------
@@ -177,7 +187,7 @@ class LogParser:
 
     def _feed_line(self, some: Candidates, number: int, bits: int) -> None:
         raw, state = some.line_of(number), some.state
-        line = make_line(raw)
+        line = make_line(raw, state.place)
         if self._timed:
             self._timed.until(state.lines + number, self._at)
         for fmt, hinted in state.readers(bits):
@@ -191,7 +201,7 @@ class LogParser:
         """Takes the run [place, stop) as columns, unless the ordinary reader must look first."""
         state, source, gather = some.state, some.source, self._gather
         taken = [some.numbers[i] for i in rows.run(place, stop)]
-        first = make_line(some.line_of(taken[0])).prefix
+        first = make_line(some.line_of(taken[0]), state.place).prefix
         long = state.note_writer(first.label, len(taken)) >= LEAST_ROWS
         if gather is None or gather.source != source or gather.label != first.label:
             if not long:
@@ -200,7 +210,7 @@ class LogParser:
             gather = self._open_gather(source, first.label)
             if gather is None:
                 return False
-        last = make_line(some.line_of(taken[-1])).prefix if len(taken) > 1 else first
+        last = make_line(some.line_of(taken[-1]), state.place).prefix if len(taken) > 1 else first
         columns, kinds = rows.part(place, stop)
         if not gather.continues_with(columns) or paused(gather.last_time, first.time, last.time, columns):
             return False
@@ -208,6 +218,10 @@ class LogParser:
         if self._timed:
             self._timed.along(taken, columns["iteration"][0], state.lines, self._at)
         gather.add(columns, kinds, last.time)
+        if "step_time_ms" in columns:
+            self.rank_times.note_steps(
+                columns["iteration"][0], columns["step_time_ms"][0], first, state.place
+            )
         state.step_lines.extend(state.lines + n for n in taken[-KEPT_STEP_LINES:])
         megatron = next(f for f in state.formats if isinstance(f, Megatron))
         megatron.note(gather.last)
@@ -264,15 +278,15 @@ class LogParser:
             self._trainers.count(kind, record.priority, fmt.name)
             if not record.ordinal:
                 self._last_iteration = record.step.iteration
-                if record.priority >= TRAINER:
-                    self.rank_times.note_step(record.step, line.prefix)
         if self._gather is not None:
             if self._take_aside(record, source, line.prefix.label, kind, line.prefix.time):
+                self._note_time(record, source, state, line, kind)
                 return
             self._settle()
         table = self._ordinals if record.ordinal else self._table
         before = len(table)
         placed = table.add(record, source, line.prefix.label, kind)
+        self._note_time(record, source, state, line, kind)
         if len(table) > before:
             state.step_lines.append(number)
         if placed is not None:
@@ -281,6 +295,12 @@ class LogParser:
                 self._join_unnumbered()
             self._derive(placed)
             self._changed[id(placed)] = placed
+
+    def _note_time(self, record: Record, source: str, state: Source, line: Line, kind: str) -> None:
+        """Keeps what its rank says of a step's time, to compare it with the others'."""
+        if record.priority >= TRAINER and not (record.ordinal or record.fills):
+            state.run = self.rank_times.run = self._table.run_of(source, line.prefix.label, kind)
+            self.rank_times.note_step(record.step, line.prefix, state.place)
 
     def _take_aside(self, record: Record, source: str, label: str, kind: str, time: float | None) -> bool:
         """Whether a record could join the rows being gathered."""
@@ -344,6 +364,7 @@ class LogParser:
     def table(self) -> StepTable:
         """The numbered steps."""
         self._settle()
+        self._table.settle()
         return self._table
 
     @property

@@ -75,7 +75,7 @@ def contradicts(segment: Segment, record: Record) -> bool:
     if other_run(segment, record):
         return True
     step = record.step
-    known = segment.rows.get(step.iteration)
+    known = segment.holds(step.iteration)
     if known is None or known.loss is None or step.loss is None:
         return False
     if known.loss != known.loss or step.loss != step.loss:

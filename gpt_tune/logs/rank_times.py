@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from gpt_tune.logs.columns import Floats
+from gpt_tune.logs.file_ranks import NOBODY, Place
 from gpt_tune.logs.prefixes import Prefix
 from gpt_tune.logs.types import Step
 
@@ -39,6 +40,7 @@ class Kind:
     """Times of one kind of work."""
 
     by_writer: dict[Who, deque[tuple[int, float]]] = field(default_factory=dict)
+    runs: dict[Who, int] = field(default_factory=dict)  # the run whose times these are
     spread: deque[tuple[int, float]] = field(
         default_factory=lambda: deque(maxlen=2 * WINDOW)
     )  # most / least - 1
@@ -49,7 +51,9 @@ class RankTimes:
 
     def __init__(self) -> None:
         self.kinds: dict[str, Kind] = {}
-        self.hosts: dict[int, str] = {}  # where a rank runs, as its lines say
+        self.hosts: dict[Who, str] = {}  # where a rank runs, as its lines say
+        self.files: set[str] = set()  # writers that are named after their file, and are no nodes
+        self.run = 0  # of what is read now: only ranks of one run are compared
         self.nodes: tuple[str, ...] = ()  # of the job, in rank order, where the scheduler says
         self.ranks: int | None = None
         self.version = 0
@@ -68,12 +72,14 @@ class RankTimes:
             if len(times.by_writer) >= MAX_WRITERS:
                 return
             kept = times.by_writer[who] = deque(maxlen=WINDOW)
-        if kept and iteration == kept[-1][0]:
+        another = times.runs.get(who) != self.run
+        if kept and iteration == kept[-1][0] and not another:
             return
-        if kept and iteration < kept[-1][0]:
+        if kept and (another or iteration < kept[-1][0]):
             kept.clear()  # a new run: old times are another job's
+        times.runs[who] = self.run
         kept.append((iteration, ms))
-        if host is not None and isinstance(who, int) and len(self.hosts) < MAX_WRITERS:
+        if host is not None and who != host and len(self.hosts) < MAX_WRITERS:
             self.hosts.setdefault(who, host)
         self.version += 1
 
@@ -91,14 +97,29 @@ class RankTimes:
         else:
             self.note(time.kind, time.rank, iteration, time.ms, prefix.host)
 
-    def note_step(self, step: Step, prefix: Prefix) -> None:
+    def note_step(self, step: Step, prefix: Prefix, place: Place = NOBODY) -> None:
         """A step line: where every rank prints one of its own, they can be compared."""
         ms = step.step_time_ms
         if ms is None and step.tokens_per_second_per_gpu:
             ms = 1e6 / step.tokens_per_second_per_gpu  # only ratios between ranks count
-        who = prefix.rank if prefix.rank is not None else prefix.host
+        who = self._who(prefix, place)
         if ms is not None and who is not None:
             self.note(STEP, who, step.iteration, ms, prefix.host)
+
+    def note_steps(self, iterations: Floats, times: Floats, prefix: Prefix, place: Place = NOBODY) -> None:
+        """The same of many steps of one writer."""
+        who = self._who(prefix, place)
+        if who is not None:
+            for iteration, ms in zip(iterations[-WINDOW:].tolist(), times[-WINDOW:].tolist()):
+                self.note(STEP, who, int(iteration), ms, prefix.host)
+
+    def _who(self, prefix: Prefix, place: Place) -> Who | None:
+        if prefix.rank is not None:
+            return prefix.rank
+        if place.name and place.name != prefix.host:
+            self.files.add(place.name)
+            return place.name
+        return prefix.host
 
     def _kind(self, name: str) -> Kind | None:
         kind = self.kinds.get(name)
@@ -108,10 +129,10 @@ class RankTimes:
 
     def node_of(self, who: Who) -> str | None:
         """The node a writer is on, None when nothing tells."""
-        if isinstance(who, str):
-            return who
         if who in self.hosts:
             return self.hosts[who]
+        if isinstance(who, str):
+            return None if who in self.files else who
         if not self.nodes:
             return None
         most = max((w for k in self.kinds.values() for w in k.by_writer if isinstance(w, int)), default=0)
@@ -123,18 +144,22 @@ class RankTimes:
 
 def aligned(kind: Kind, least_writers: int) -> tuple[list[Who], Floats, Floats]:
     """(writers, iterations, times[writer, iteration]): iterations that most writers printed; NaN where one did not."""
+    of_run = Counter(kind.runs.values())
+    # Of several runs the newest of which enough ranks have printed.
+    run = max((r for r, n in of_run.items() if n >= least_writers), default=None)
+    by_writer = {who: times for who, times in kind.by_writer.items() if kind.runs.get(who) == run}
     counts: dict[int, int] = {}
-    for times in kind.by_writer.values():
+    for times in by_writer.values():
         for iteration, _ in times:
             counts[iteration] = counts.get(iteration, 0) + 1
-    wanted = max(least_writers, (len(kind.by_writer) + 1) // 2)
-    window = WINDOW if len(kind.by_writer) <= MANY_WRITERS else WINDOW // 4
+    wanted = max(least_writers, (len(by_writer) + 1) // 2)
+    window = WINDOW if len(by_writer) <= MANY_WRITERS else WINDOW // 4
     iterations = sorted(i for i, n in counts.items() if n >= wanted)[-window:]
     place = {iteration: index for index, iteration in enumerate(iterations)}
-    writers = sorted(kind.by_writer, key=lambda w: (isinstance(w, str), w))
+    writers = sorted(by_writer, key=lambda w: (isinstance(w, str), w))
     table = np.full((len(writers), len(iterations)), np.nan)
     for row, who in enumerate(writers):
-        for iteration, ms in kind.by_writer[who]:
+        for iteration, ms in by_writer[who]:
             if iteration in place:
                 table[row, place[iteration]] = ms
     return writers, np.asarray(iterations, dtype=np.float64), table

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gpt_tune.logs.bulk import Heads, Templates
 from gpt_tune.logs.clean import MAX_LINE
 from gpt_tune.logs.columns import Column
+from gpt_tune.logs.file_ranks import NOBODY, Place, apply
 from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.formats.base import Format, Line
 from gpt_tune.logs.formats.deepspeed import Engine, Pipeline
@@ -38,6 +39,8 @@ class Source:
     step_lines: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_STEP_LINES))
     writer: str | None = None  # of the newest step lines
     written: int = 0  # step lines of this writer since another one's
+    place: Place = NOBODY
+    run: int = 0  # the segment of its newest step
 
     def readers(self, bits: int) -> list[tuple[Format, bool]]:
         """The formats that may want a line of these bits, and whether it has one of their triggers' windows.
@@ -154,10 +157,10 @@ def scanner_of(formats: Sequence[Format]) -> Scanner:
     return Scanner(literals)
 
 
-def make_line(raw: str) -> Line:
-    """A clean line with its prefixes read."""
+def make_line(raw: str, place: Place = NOBODY) -> Line:
+    """A clean line with its prefixes read; place: who wrote its file."""
     raw = raw[:MAX_LINE]
-    prefix = read_prefix(raw)
+    prefix = apply(read_prefix(raw), place)
     return Line(raw, raw[prefix.end :], prefix)
 
 

@@ -35,6 +35,7 @@ class Segment:
     times: dict[int, float] = field(default_factory=dict)
     priorities: dict[int, int] = field(default_factory=dict)
     packed_rows: int = 0
+    late: dict[int, Step] = field(default_factory=dict)  # packed rows that were completed since, by iteration
     header_of: str | None = None  # the file whose start-up text came before this run
 
     def __len__(self) -> int:
@@ -49,7 +50,9 @@ class Segment:
         return self.rows.get(iteration) or self.packed_step(iteration)
 
     def packed_step(self, iteration: int) -> Step | None:
-        """A copy of the packed step of this iteration."""
+        """A copy of the packed step of this iteration, completed by what has come since."""
+        if iteration in self.late:
+            return self.late[iteration]
         if not self.chunks or iteration > self.chunks[-1].last:
             return None
         chunk = self.chunks[bisect.bisect_left([c.last for c in self.chunks], iteration)]
@@ -70,6 +73,12 @@ class Segment:
         if steps:
             self.append_chunk(chunk_of(steps))
 
+    def settle(self) -> None:
+        """Packs what was completed late."""
+        if self.late:
+            late, self.late = list(self.late.values()), {}
+            self.insert_packed(late)
+
     def append_chunk(self, chunk: Chunk) -> None:
         """Adds steps newer than all others."""
         self.chunks.append(chunk)
@@ -78,16 +87,18 @@ class Segment:
     def insert_packed(self, steps: list[Step]) -> list[Step]:
         """Adds rows older than what is packed, rebuilding their chunks; gives back the newer ones."""
         newest = self.chunks[-1].last
-        late = [s for s in steps if s.iteration <= newest]
-        for step in late:
-            index = min(
-                bisect.bisect_left([c.last for c in self.chunks], step.iteration), len(self.chunks) - 1
-            )
+        lasts = [c.last for c in self.chunks]
+        by_chunk: dict[int, list[Step]] = {}
+        for step in steps:
+            if step.iteration <= newest:
+                by_chunk.setdefault(bisect.bisect_left(lasts, step.iteration), []).append(step)
+        for index, late in by_chunk.items():
             by_iteration = {s.iteration: s for s in self.chunks[index].steps(self.index)}
-            known = by_iteration.get(step.iteration)
-            if known is not None:
-                fill(step, known)
-            by_iteration[step.iteration] = step
+            for step in late:
+                known = by_iteration.get(step.iteration)
+                if known is not None and known is not step:
+                    fill(step, known)
+                by_iteration[step.iteration] = step
             self.packed_rows += len(by_iteration) - len(self.chunks[index])
             self.chunks[index] = chunk_of([by_iteration[i] for i in sorted(by_iteration)])
         return [s for s in steps if s.iteration > newest]

@@ -24,6 +24,7 @@ from gpt_tune.logs.types import Step
 
 OPEN_ROWS = 1024  # rows kept as records before they are packed
 MAX_AHEAD = 8  # steps that an engine is ahead of its trainer's own lines
+MAX_LATE = 8192  # packed steps that were completed since, before their chunks are made anew
 KEPT_OPEN = 256  # of those, the newest stay open: their other ranks' lines may still come
 
 
@@ -41,6 +42,7 @@ class StepTable:
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
+        self.siblings: set[str] = set()  # files of ranks of one and the same job
         self.version = 0  # rises with every change, so that views can be cached
         self._streams: dict[Hashable, _Stream] = {}
         self._marks: dict[str, int] = {}
@@ -108,6 +110,11 @@ class StepTable:
             return None
         segment = self.segments[stream.segment]
         return max(segment.last, stream.last), segment.total, segment.last_time
+
+    def run_of(self, source: str, label: str, kind: str) -> int:
+        """The segment in which a writer stands."""
+        stream = self._streams.get((source, label, kind))
+        return stream.segment if stream is not None else 0
 
     def take_ahead(self, source: str, label: str, kind: str) -> list[Record]:
         """Takes out what engines have printed of the step that this writer prints next: it comes again with that.
@@ -181,11 +188,13 @@ class StepTable:
             newest = self.segments[-1]
             other = other_run(newest, record) or far_before(newest, record)
             return self._new(source, marks) if other else newest
-        candidates = self.segments
-        for segment in candidates:
-            if record.priority == BAR or not (
-                contradicts(segment, record) or self._second_job(segment, record, source)
-            ):
+        rank_of_known = source in self.siblings and bool(self.siblings & set(self._stepped))
+        for segment in self.segments:
+            if rank_of_known:  # its own losses may differ from another rank's
+                apart = other_run(segment, record)
+            else:
+                apart = contradicts(segment, record) or self._second_job(segment, record, source)
+            if record.priority == BAR or not apart:
                 return segment
         return self._new(source, marks)
 
@@ -205,7 +214,8 @@ class StepTable:
         if record.priority == BAR and iteration <= stream.last and record.step.loss is None:
             return segment  # the same bar drawn again, or by another rank
         newest = self.segments[-1]
-        if segment is not newest and iteration >= newest.first and not is_duplicate(segment, record):
+        behind = segment is not newest and iteration >= newest.first and source not in self.siblings
+        if behind and not is_duplicate(segment, record):
             return self._catch_up(newest, record, source)
         if iteration > stream.last:
             changed = None not in (segment.total, record.step.total_iterations) and (
@@ -284,11 +294,21 @@ class StepTable:
         """A step older than what is packed: it is added there, or fills what is missing there."""
         step.segment = segment.index
         known = segment.packed_step(step.iteration)
-        if known is not None and not fill(known, step):
+        if known is None:
+            segment.first = min(segment.first, step.iteration)
+            segment.insert_packed([step])
+            return step
+        if not fill(known, step):
             return None
-        segment.first = min(segment.first, step.iteration)
-        segment.insert_packed([known or step])
-        return known or step
+        segment.late[step.iteration] = known
+        if len(segment.late) >= MAX_LATE:
+            segment.settle()
+        return known
+
+    def settle(self) -> None:
+        """Packs what was completed late, so that the steps can be looked at."""
+        for segment in self.segments:
+            segment.settle()
 
     # -- views -------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ def take_out(block: Block, found: Lines, state: Source) -> tuple[Lines, list[Tim
     mine = (found.groups & bit) != 0
     if not mine.any() and not timers.pending:
         return found, []
-    timed = _read(block, found, timers, found.numbers[mine].tolist(), state.lines)
+    timed = _read(block, found, timers, found.numbers[mine].tolist(), state)
     timers.apart = True
     groups = found.groups & ~bit
     keep = groups != 0
@@ -78,15 +78,16 @@ def take_out(block: Block, found: Lines, state: Source) -> tuple[Lines, list[Tim
     return left, timed
 
 
-def _read(block: Block, found: Lines, timers: RankTimers, headers: list[int], first: int) -> list[Timed]:
+def _read(block: Block, found: Lines, timers: RankTimers, headers: list[int], state: Source) -> list[Timed]:
     """Feeds the reader its lines, and those behind them as long as it asks for more."""
+    first = state.lines
     timed: list[Timed] = []
     number = 0
     head = Line("", "", make_line("").prefix)
     triggers = [t.encode() for t in timers.triggers]
     for header in [*headers, found.total]:
         while timers.pending and number < header:
-            head = _line(found.line(block, number), head)
+            head = _line(found.line(block, number), head, state)
             timed += [Timed(first + number, time, head.prefix) for time in timers.times(head.text)]
             number += 1
         if header == found.total:
@@ -96,12 +97,12 @@ def _read(block: Block, found: Lines, timers: RankTimers, headers: list[int], fi
         if timers.opens(raw.decode("utf-8", "replace")):
             continue
         if timers.pending or any(t in raw for t in triggers):
-            head = _line(raw, head)
+            head = _line(raw, head, state)
             timed += [Timed(first + header, time, head.prefix) for time in timers.times(head.text)]
     return timed
 
 
-def _line(raw: bytes, before: Line) -> Line:
+def _line(raw: bytes, before: Line, state: Source) -> Line:
     """A line of a block of timers, whose prefix as a rule is that of the line before it."""
     text = plain_line(raw)
     end = before.prefix.end
@@ -109,4 +110,4 @@ def _line(raw: bytes, before: Line) -> Line:
     same = before.full[:end] == text[:end] and text[end : end + 1] == " "
     if same and before.full and text[end:].lstrip()[:1].isalpha():
         return Line(text, text[end:], before.prefix)
-    return make_line(text)
+    return make_line(text, state.place)

@@ -97,6 +97,7 @@ class Watch:
         self._tail = Readers(LogParser(shape, training, seq_length, global_batch_size, more))
         self._history: dict[str, History] = {}
         self._line_numbers: dict[str, int] = {}
+        self._placed = 0  # files whose writers the readers have been told
         self._first_numbers: dict[int, int] = {}  # of the lines of each batch of this poll, by its id
         self._lines: deque[LogLine] = deque(maxlen=MAX_KEPT_LINES)
         self._seen: set[tuple[str, int | None, str]] = set()
@@ -234,6 +235,10 @@ class Watch:
 
     def _take(self, batches: list[Batch]) -> list[Step]:
         steps: list[Step] = []
+        if len(self.sources) != self._placed:
+            self._placed = len(self.sources)
+            for readers in (self._main, self._tail):
+                readers.place(self.sources)
         for batch in batches:
             path = batch.source
             if batch.reset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpt_tune.diagnosis.engine import Diagnoser
@@ -27,6 +28,11 @@ class Readers:
         before = len(self.parser.best)
         self.parser.feed_block(batch.raw, batch.source)
         return self.parser.best.recent(len(self.parser.best) - before)
+
+    def place(self, files: Sequence[str]) -> None:
+        """All files that are followed: who wrote them, by their names."""
+        self.parser.place(files)
+        self.diagnoser.place(files)
 
     def feed_block(self, block: bytes, source: str, first_line: int) -> None:
         """Raw lines of the past."""

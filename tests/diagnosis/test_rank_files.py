@@ -1,0 +1,144 @@
+"""One log file a rank: the files are one run, ranks are compared, and what a file says is said of its rank."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpt_tune.diagnosis import diagnose
+from gpt_tune.logs.parse import parse_files
+from gpt_tune.workflows.watch import Watch
+from tests.diagnosis.test_stragglers import Slow, healthy, one_rank
+
+STEPS = range(1, 61)
+Name = Callable[[int], str]
+NAMES: list[Name] = [
+    lambda rank: f"none_x1/attempt_0/{rank}/stdout.log",
+    lambda rank: f"job-4711-{rank:02d}.out",
+    lambda rank: f"rank.{rank}/stdout",
+]
+
+
+def titan(rank: int, slow: Slow, steps: range = STEPS) -> str:
+    rng = random.Random(rank)
+    lines = []
+    for i in steps:
+        tps = 7000 / (1 + slow(rank, i)) / (1 + rng.gauss(0, 0.01))
+        # Each rank prints its own loss, before it is averaged.
+        lines.append(
+            f"[titan] step: {i:2}  loss: {2 + rng.random():7.4f}  memory: {30 + rank:.2f}GiB(50.00%)"
+            f"  tps: {tps:,.0f}  mfu: 40.00%"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def megatron(rank: int, slow: Slow, steps: range = STEPS) -> str:
+    rng = random.Random(rank)
+    return "".join(
+        f" iteration {i:8d}/    1000 | consumed samples: {i * 8:12d} | elapsed time per iteration (ms):"
+        f" {400 * (1 + slow(rank, i)) * (1 + rng.gauss(0, 0.004)):.1f} | learning rate: 1.0E-04 |"
+        " global batch size:     8 | lm loss: 2.0E+00 | loss scale: 1.0 | grad norm: 1.0 |"
+        " number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        for i in steps
+    )
+
+
+def write(folder: Path, name: Name, ranks: int, text: Callable[[int], str]) -> list[Path]:
+    paths = [folder / name(rank) for rank in range(ranks)]
+    for rank, path in enumerate(paths):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text(rank))
+    return paths
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("trainer", [titan, megatron])
+def test_the_slow_rank_is_named(tmp_path: Path, name: Name, trainer: Callable[[int, Slow], str]) -> None:
+    paths = write(tmp_path, name, 8, lambda rank: trainer(rank, one_rank(5, 0.12, 30)))
+    found = [f for f in diagnose(paths).findings if f.id == "F222"]
+    assert [f.rank for f in found] == [5]
+    assert found[0].iteration == pytest.approx(30, abs=3)
+    assert "Rank 5" in found[0].text
+    result = parse_files(paths)
+    assert [(r.first, r.last) for r in result.runs] == [(1, 60)]  # one run, whatever their losses
+    assert result.summary.steps == 60
+
+
+def test_healthy_ranks_are_quiet_and_memory_is_of_each(tmp_path: Path) -> None:
+    paths = write(tmp_path, NAMES[0], 4, lambda rank: titan(rank, healthy))
+    assert diagnose(paths).findings == ()
+    assert {m.rank: m.reserved_gib for m in parse_files(paths).memory} == {0: 30, 1: 31, 2: 32, 3: 33}
+
+
+def test_runs_appended_to_each_other_are_not_ranks(tmp_path: Path) -> None:
+    """Files of several jobs: the later one is slower, and no rank of anything."""
+
+    def text(job: int) -> str:
+        start = 1 + 60 * job
+        return megatron(0, lambda r, i: 0.3 * (job == 2), range(start, start + 60))
+
+    paths = write(tmp_path, lambda job: f"slurm-{4711 + job}.out", 4, text)
+    assert [f for f in diagnose(paths).findings if f.id == "F222"] == []
+
+
+def test_independent_runs_of_an_array_are_not_compared(tmp_path: Path) -> None:
+    def text(task: int) -> str:
+        return megatron(0, lambda r, i: 0.2 * (task == 3)).replace("lm loss: 2.0E+00", f"lm loss: {2 + task}")
+
+    paths = write(tmp_path, lambda task: f"slurm-88_array{task}.out", 5, text)
+    assert [f for f in diagnose(paths).findings if f.id == "F222"] == []
+
+
+def test_an_error_without_a_prefix_is_of_its_files_rank(tmp_path: Path) -> None:
+    boom = (
+        "Traceback (most recent call last):\n"
+        '  File "train.py", line 3, in <module>\n'
+        "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    )
+    paths = write(tmp_path, NAMES[0], 4, lambda rank: titan(rank, healthy) + boom * (rank == 2))
+    root = diagnose(paths).root_cause
+    assert root is not None
+    assert (root.id, root.rank) == ("F52", 2)
+
+
+def test_a_restart_in_every_file_is_one_more_run(tmp_path: Path) -> None:
+    def text(rank: int) -> str:
+        return megatron(rank, healthy, range(1, 41)) + megatron(rank, healthy, range(31, 61))
+
+    result = parse_files(write(tmp_path, NAMES[1], 3, text))
+    assert [(r.first, r.last) for r in result.runs] == [(1, 40), (31, 60)]
+
+
+def test_a_missing_figure_comes_from_another_ranks_file(tmp_path: Path) -> None:
+    """With pipeline stages only the last rank knows the loss."""
+
+    def text(rank: int) -> str:
+        lines = titan(rank, healthy, range(1, 3001)).splitlines()
+        if rank < 3:
+            lines = [
+                line[: line.index("loss:")] + "loss: -1.0000" + line[line.index("  memory") :]
+                for line in lines
+            ]
+        return "\n".join(lines) + "\n"
+
+    result = parse_files(write(tmp_path, NAMES[0], 4, text))
+    losses = [s.loss for s in result.steps()]
+    assert len(losses) == 3000
+    assert all(loss is not None and loss > 0 for loss in losses)
+
+
+def test_followed_live(tmp_path: Path) -> None:
+    paths = write(tmp_path, NAMES[1], 4, lambda rank: "")
+    watch = Watch(paths)
+    watch.poll()
+    for start in range(1, 61, 10):
+        for rank, path in enumerate(paths):
+            with path.open("a") as file:
+                file.write(megatron(rank, one_rank(3, 0.2), range(start, start + 10)))
+        update = watch.poll()
+    (finding,) = (f for f in update.diagnosis.findings if f.id == "F222")
+    assert finding.rank == 3
+    assert len(watch.series("loss")[0]) == 60

@@ -229,7 +229,9 @@ class Engine:
 
     def control(self, action: str, cluster: str, jobs: Sequence[MyJob]) -> None:
         """`hold`, `release` or `cancel` jobs; of a run through its ledger, so that it knows."""
-        bases = {self.queue.base_of(job.status.job_id) for job in jobs}
+        from gpt_tune.schedulers.slurm_jobs import base_of
+
+        bases = {base_of(job.status.job_id) for job in jobs}
         if len(jobs) > 1 and len(bases) == 1 and not any(job.run_id for job in jobs):
             getattr(self.scheduler_of(cluster), action)(bases.pop())  # a whole array: one call
             return

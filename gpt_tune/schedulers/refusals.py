@@ -152,6 +152,11 @@ REFUSALS = (
     ),
     Refusal(
         "F203",
+        r"individual component of het|not whole het",
+        "It is a part of a heterogeneous job: do it to the whole, by the id before the `+`.",
+    ),
+    Refusal(
+        "F203",
         r"presently disabled",
         "The job was submitted with --no-requeue, or the cluster lets no job be requeued: cancel it and use "
         "`gpt-tune resubmit`.",

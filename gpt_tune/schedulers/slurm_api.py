@@ -162,7 +162,9 @@ class SlurmApi(SlurmCli):
         wanted = {i for i in job_ids if re.fullmatch(r"\d+([_+]\d+)?", i)}
         if not wanted:
             return {}
-        numbers = sorted({re.split(r"[_+]", i)[0] for i in wanted})
+        numbers = sorted({slurm_jobs.base_of(i) for i in wanted})
+        if len(numbers) == 1:  # pyslurm asks for its steps, too; all jobs are one request
+            return super().statuses(job_ids)
         try:
             answer = self._ask("jobs", _READ_SECONDS, ids=numbers)
         except _UseCommands:
@@ -170,9 +172,6 @@ class SlurmApi(SlurmCli):
         except Refused as error:
             raise refusals.failed("pyslurm", error.words) from error
         return slurm_jobs.by_id([s for j in answer for s in _statuses(j)], wanted)
-
-    def one(self, job_id: str) -> JobStatus | None:
-        return self.statuses([job_id]).get(job_id) if not self.fallback else super().one(job_id)
 
     def my_jobs(self) -> list[JobStatus]:
         try:
@@ -195,15 +194,8 @@ class SlurmApi(SlurmCli):
                 raise refusals.failed("cancel", error.words) from error
         return None
 
-    # hold() stays with scontrol: pyslurm 25.11.2 dies (SIGSEGV) at a hold that the job's owner may release himself.
-    def release(self, job_id: str) -> None:
-        if not self._changed("release", job_id):
-            super().release(job_id)
-
-    def requeue(self, job_id: str) -> None:
-        if not self._changed("requeue", job_id):
-            super().requeue(job_id)
-
+    # Hold, release and requeue stay with scontrol, which takes arrays and heterogeneous jobs as wholes: pyslurm 25.11.2
+    # dies (SIGSEGV) at a hold that the job's owner may release himself, and releases one part only.
     def _signal(self, job_id: str, name: str, target: SignalTarget) -> None:
         steps = "all" if target == "all" else "batch"
         if not self._changed("signal", job_id, name=f"SIG{name}", steps=steps):
@@ -327,12 +319,12 @@ def _status(job: Mapping[str, Any]) -> JobStatus:
     per_node = sum(
         g.count for name, count in job["gres"].items() for g in slurm_words.gpus(f"{name}:{count}")
     )
-    start, reason = _stamp(job["start"]), job["reason"] or ""
+    start = _stamp(job["start"])
     return JobStatus(
         job_id=_job_id(job),
         name=job["name"] or "",
         state=state,
-        reason="" if reason == "None" else reason,
+        reason=slurm_jobs.reason_of(state, job["reason"] or ""),
         nodes=nodes,
         node_list=job["node_list"] or "",
         gpus=per_node * nodes if per_node else None,
@@ -349,11 +341,13 @@ def _status(job: Mapping[str, Any]) -> JobStatus:
 
 
 def _job_id(job: Mapping[str, Any]) -> str:
+    """As squeue names it: 4711, 4711_3, 4711_[4-9], 4711+1."""
     if job["array_id"] is None:
-        return str(job["id"])
+        whole = job.get("het_id")
+        return str(job["id"]) if whole is None else f"{whole}+{job.get('het_offset') or 0}"
     if job["array_task"] is not None:
         return f"{job['array_id']}_{job['array_task']}"
-    return str(job["array_id"])  # tasks that wait
+    return f"{job['array_id']}_[{job.get('array_waiting') or ''}]"
 
 
 def _stamp(seconds: int | None) -> str | None:

@@ -89,26 +89,13 @@ def _discover(pyslurm: Any, request: dict[str, Any]) -> Any:
 def _jobs(pyslurm: Any, request: dict[str, Any]) -> Any:
     """Jobs by number (several tasks of an array share one), or all of a user's."""
     wanted, uid = request.get("ids"), request.get("uid")
-    if wanted is not None and len(wanted) == 1:
-        try:
-            one = pyslurm.Job.load(int(wanted[0]))
-        except pyslurm.RPCError as error:
-            if getattr(error, "errno", None) == _NO_SUCH_JOB:
-                return []
-            raise
-        except KeyError:  # of a job that has not started a step yet; the list of all has it
-            one = None
-        if one is not None and one.array_id is None:
-            return [_job(one)]
     numbers = None if wanted is None else {int(i) for i in wanted}
     return [
         _job(j)
         for j in pyslurm.Jobs.load().values()
-        if (numbers is None or j.id in numbers or j.array_id in numbers) and (uid is None or j.user_id == uid)
+        if (numbers is None or not numbers.isdisjoint((j.id, j.array_id, j.heterogeneous_id)))
+        and (uid is None or j.user_id == uid)
     ]
-
-
-_NO_SUCH_JOB = 2017  # ESLURM_INVALID_JOB_ID
 
 
 def _job(j: Any) -> dict[str, Any]:
@@ -117,6 +104,8 @@ def _job(j: Any) -> dict[str, Any]:
         "array_id": j.array_id,
         "array_task": j.array_task_id,
         "array_waiting": j.array_tasks_waiting,
+        "het_id": j.heterogeneous_id,
+        "het_offset": j.heterogeneous_offset,
         "name": j.name,
         "state": str(j.state),
         "reason": j.state_reason,
@@ -144,16 +133,6 @@ def _cancel(pyslurm: Any, request: dict[str, Any]) -> Any:
     return True
 
 
-def _release(pyslurm: Any, request: dict[str, Any]) -> Any:
-    pyslurm.Job(int(request["number"])).release()
-    return True
-
-
-def _requeue(pyslurm: Any, request: dict[str, Any]) -> Any:
-    pyslurm.Job(int(request["number"])).requeue()
-    return True
-
-
 def _signal(pyslurm: Any, request: dict[str, Any]) -> Any:
     pyslurm.Job(int(request["number"])).send_signal(request["name"], steps=request["steps"])
     return True
@@ -165,8 +144,6 @@ _DOES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "jobs": _jobs,
     "submit": _submit,
     "cancel": _cancel,
-    "release": _release,
-    "requeue": _requeue,
     "signal": _signal,
 }
 

@@ -12,13 +12,13 @@ from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.schedulers import (
     refusals,
     sbatch_lines,
+    slurm_changes,
     slurm_jobs,
     slurm_nodes,
     slurm_shown,
     slurm_words,
 )
 from gpt_tune.schedulers.base import (
-    ENDED,
     Cluster,
     Files,
     JobStatus,
@@ -36,6 +36,7 @@ _PING_SECONDS = 15.0
 _READ_SECONDS = 30.0
 _SUBMIT_SECONDS = 60.0
 _SACCT_SECONDS = 20.0
+_TIMED_OUT = 124  # coreutils' timeout says so
 _LONGEST_CONF = 4 << 20
 _JOB_ID = re.compile(r"\d+([_+]\d+)?")
 _FORGOTTEN = re.compile(r"invalid job id", re.IGNORECASE)
@@ -196,13 +197,13 @@ class SlurmCli:
     def my_jobs(self) -> list[JobStatus]:
         return self._squeue(())
 
-    def _squeue(self, job_ids: Sequence[str]) -> list[JobStatus]:
+    def _squeue(self, job_ids: Sequence[str], by_task: bool = False) -> list[JobStatus]:
         self.calls += 1
-        argv = slurm_jobs.squeue_arguments(self._user(), job_ids, self._federated)
+        argv = slurm_jobs.squeue_arguments(self._user(), job_ids, self._federated, by_task)
         done = self.commands.run(argv, _READ_SECONDS)
         if not self._federated and slurm_jobs.is_elsewhere(done.stdout):
             self._federated = True
-            return self._squeue(job_ids)
+            return self._squeue(job_ids, by_task)
         # Asked for one job only, squeue fails when Slurm has forgotten it.
         if done.returncode != 0 and not _FORGOTTEN.search(done.words):
             raise refusals.failed("squeue", done.words)
@@ -236,44 +237,68 @@ class SlurmCli:
     def cancel(self, job_id: str) -> None:
         self.check_reachable()
         self.calls += 1
-        done = self.commands.run(["scancel", job_id], _READ_SECONDS)
+        done = self.commands.run(["scancel", slurm_changes.named(job_id)], _READ_SECONDS)
         if done.returncode != 0 and not _ENDED_ALREADY.search(done.words):
             raise refusals.failed("scancel", done.words)
 
+    def _parts(self, job_id: str) -> list[JobStatus]:
+        """The whole job that this is (of): one status, or one for each task of its array or part of it."""
+        return self._squeue([slurm_jobs.base_of(job_id)], by_task=True)
+
     def hold(self, job_id: str) -> None:
         # Slurm would take it for a running job, too, and keep that from starting after a requeue.
-        status = self.statuses([job_id]).get(job_id)
-        if status is None or status.state != "PENDING":
-            raise not_waiting(job_id, status)
-        self._hold(job_id)
+        self._hold(slurm_changes.waiting(job_id, self._parts(job_id)))
 
     def _hold(self, job_id: str) -> None:
         # uhold, not hold: what an administrator holds its owner could not release.
         self._change(["scontrol", "uhold", job_id])
 
     def release(self, job_id: str) -> None:
-        self._change(["scontrol", "release", job_id])
+        self._change(["scontrol", "release", slurm_changes.named(job_id)])
 
     def requeue(self, job_id: str) -> None:
-        self._change(["scontrol", "requeue", job_id])
+        slurm_changes.check_whole(job_id)
+        # Of an array the running tasks go back; of those that wait Slurm complains that they do.
+        self._change(["scontrol", "requeue", slurm_changes.named(job_id)], done=r": No error")
 
     def signal(self, job_id: str, name: str, target: SignalTarget = "script") -> None:
         # scancel waits long for a job between two states, and says nothing of one that has ended.
-        status = self.statuses([job_id]).get(job_id)
-        if status is None or status.state not in ("RUNNING", "SUSPENDED"):
-            raise not_running(job_id, status)
-        self._signal(job_id, name, target)
+        parts = self._parts(job_id)
+        slurm_changes.check_running(job_id, parts)
+        if any("_" in s.job_id for s in parts):
+            self._signal_tasks(job_id, name, target)
+        else:
+            self._signal(job_id, name, target)
 
     def _signal(self, job_id: str, name: str, target: SignalTarget) -> None:
-        self._change(["scancel", f"--signal={name}", "--full" if target == "all" else "--batch", job_id])
+        self._change(slurm_changes.scancel(job_id, name, target))
 
-    def _change(self, argv: Sequence[str]) -> None:
-        """Change a job. SchedulerError with Slurm's own words when it would not."""
+    def _signal_tasks(self, job_id: str, name: str, target: SignalTarget) -> None:
+        """Of an array. While some of its tasks wait, Slurm takes the signal and says "try again later"; scancel then
+        sends it again and again, 5 s after the first time."""
+        argv = [
+            "timeout",
+            f"{slurm_changes.BEFORE_SCANCEL_REPEATS:g}",
+            *slurm_changes.scancel(job_id, name, target, "--verbose", "--ctld"),
+        ]
+        self._change(argv, done=r"transitional state|can ?not be altered now")
+
+    def _change(self, argv: Sequence[str], done: str = "") -> None:
+        """Change a job. SchedulerError with Slurm's own words when it would not.
+
+        done: a regular expression on these for what is no failure.
+        """
         self.check_reachable()
         self.calls += 1
-        done = self.commands.run(argv, _READ_SECONDS)
-        if done.returncode != 0:
-            raise refusals.failed(argv[0], done.words)
+        ended = self.commands.run(argv, _READ_SECONDS)
+        if ended.returncode == 0 or (done and re.search(done, ended.words)):
+            return
+        if argv[0] == "timeout" and ended.returncode == _TIMED_OUT:
+            raise Unreachable(
+                f"{argv[2]} gave no answer within {argv[1]} s.",
+                "The Slurm controller is slow or down: look at what it did before you try again.",
+            )
+        raise refusals.failed(argv[0], ended.words)
 
     def _read(self, argv: Sequence[str]) -> Completed:
         self.calls += 1
@@ -281,32 +306,6 @@ class SlurmCli:
         if done.returncode != 0:
             raise refusals.failed(argv[0], done.words)
         return done
-
-
-def not_waiting(job_id: str, status: JobStatus | None) -> SchedulerError:
-    """The error for a job that cannot be held."""
-    if status is None:
-        return SchedulerError(f"Slurm does not know job {job_id} any more.", "It has ended.")
-    return SchedulerError(
-        f"Job {job_id} is {status.state}: only a waiting job can be held.",
-        "A running one can be put back (gpt-tune requeue) or ended (gpt-tune cancel).",
-    )
-
-
-def not_running(job_id: str, status: JobStatus | None) -> SchedulerError:
-    """The error for a job that cannot be sent a signal."""
-    if status is None:
-        return SchedulerError(f"Slurm does not know job {job_id} any more.", "It has ended.")
-    if status.state in ENDED:
-        return SchedulerError(
-            f"Job {job_id} has ended ({status.state}).", "`gpt-tune resubmit` starts it again."
-        )
-    hint = (
-        "It ends by itself now."
-        if status.state == "COMPLETING"
-        else "`gpt-tune cancel` takes it out of the queue."
-    )
-    return SchedulerError(f"Job {job_id} is {status.state}: only a running job takes signals.", hint)
 
 
 def _sbatch(request: SubmitRequest, files: Files) -> list[str]:

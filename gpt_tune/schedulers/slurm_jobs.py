@@ -19,13 +19,21 @@ SACCT_FIELDS = (
     "AllocTRES", "WorkDir", "Comment",
 )  # fmt: skip
 _SEPARATOR = "\x1f"
+# Slurm leaves the reason for which a job waited with it when it is cancelled.
+WHY_IT_WAITED = (
+    r"BeginTime|Priority|Resources|Dependency|JobArrayTaskLimit|JobHeld\w+|Reservation|Licenses|(QOS|Assoc)\w*|"
+    r"ReqNodeNotAvail.*"
+)
 
 
-def squeue_arguments(user: str, job_ids: Sequence[str] = (), federated: bool = False) -> list[str]:
+def squeue_arguments(
+    user: str, job_ids: Sequence[str] = (), federated: bool = False, by_task: bool = False
+) -> list[str]:
     """One call for `job_ids`, ended ones included while Slurm remembers them; without ids all of the user's.
 
     One user (or one id) lets squeue ask for those jobs only; several ids alone make it fetch every job of
-    the cluster. federated: jobs may run on another cluster of a federation.
+    the cluster. federated: jobs may run on another cluster of a federation. by_task: one row for each task of an
+    array, also of those that wait.
     """
     argv = ["squeue", "--noheader", "--states=all", "-O", columns.argument(SQUEUE_COLUMNS)]
     if len(job_ids) != 1:
@@ -34,7 +42,7 @@ def squeue_arguments(user: str, job_ids: Sequence[str] = (), federated: bool = F
         argv.append("--federation")
     elif len(job_ids) == 1:
         argv.append("--local")  # for one job squeue otherwise asks about federations each time
-    if any("_" in i for i in job_ids):
+    if by_task or any("_" in i for i in job_ids):
         argv.append("--array")  # tasks that wait would be one row for all of them
     if job_ids:
         argv.append("--jobs=" + ",".join(job_ids))
@@ -77,7 +85,7 @@ def by_id(found: Sequence[JobStatus], wanted: Collection[str]) -> dict[str, JobS
     """Jobs by the ids asked for. `4711` also stands for an array or heterogeneous job (4711_3, 4711+0)."""
     answer = {s.job_id: s for s in found if s.job_id in wanted}
     for status in sorted(found, key=lambda s: _SPEAKS_FIRST.index(s.state)):
-        base = re.split(r"[_+]", status.job_id)[0]
+        base = base_of(status.job_id)
         if base in wanted and base not in answer:
             answer[base] = _whole(base, status, found)
     return answer
@@ -95,6 +103,43 @@ def _whole(base: str, speaker: JobStatus, found: Sequence[JobStatus]) -> JobStat
     )
 
 
+def base_of(job_id: str) -> str:
+    """The whole job's own id: `4711` of the tasks 4711_3 and 4711_[4-9], and of the part 4711+1."""
+    return re.split(r"[_+]", job_id)[0]
+
+
+def span(text: str) -> range:
+    """Numbers in `4`, `2-5` or `0-10:2`."""
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", text.strip())
+    if match is None:
+        return range(0)  # Slurm cuts a long list
+    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
+    return range(first, last + 1, max(step, 1))
+
+
+def stands_for(row: str, job_id: str) -> bool:
+    """Whether a line of the queue holds that job: `4711_[4-9]` holds the task 4711_5, each line its whole job."""
+    if row == job_id or base_of(row) == job_id:
+        return True
+    inside, task = re.search(r"_\[([^%\]]*)", row), job_id.partition("_")[2]
+    if inside is None or not task.isdigit() or base_of(row) != base_of(job_id):
+        return False
+    return any(int(task) in span(s) for s in inside[1].split(","))
+
+
+def chosen(parts: Sequence[JobStatus], job_id: str) -> list[JobStatus]:
+    """Of all tasks and parts of a job those that `job_id` means: one, all, or those of a line of the queue."""
+    return [s for s in parts if stands_for(s.job_id, job_id) or stands_for(job_id, s.job_id)]
+
+
+def together(parts: Sequence[JobStatus]) -> str:
+    """Tasks of one array as Slurm's commands take them: `4711_[3-5,8]`."""
+    if len(parts) == 1:
+        return parts[0].job_id
+    numbers = hostlist.compress(f"t{s.job_id.partition('_')[2]}" for s in parts)
+    return f"{base_of(parts[0].job_id)}_{numbers.removeprefix('t')}"
+
+
 def _from_squeue(row: dict[str, str]) -> JobStatus:
     state = slurm_words.job_state(row["State"])
     nodes = number(row["NumNodes"])
@@ -104,7 +149,7 @@ def _from_squeue(row: dict[str, str]) -> JobStatus:
         job_id=row["JobArrayID"] or row["JobID"],
         name=row["Name"],
         state=state,
-        reason="" if row["Reason"] == "None" else row["Reason"],
+        reason=reason_of(state, row["Reason"]),
         nodes=nodes,
         node_list=row["NodeList"],
         gpus=per_node * nodes if per_node else None,
@@ -141,6 +186,12 @@ def _from_sacct(row: dict[str, str]) -> JobStatus:
         comment=row["Comment"],
         work_dir=row["WorkDir"],
     )
+
+
+def reason_of(state: str, text: str) -> str:
+    """Why a job waits, or how it ended; "" for none."""
+    waited = state == "CANCELLED" and re.fullmatch(WHY_IT_WAITED, text)
+    return "" if waited or text in ("None", "(null)") else text
 
 
 def exit_code_of(state: str, text: str) -> int | None:

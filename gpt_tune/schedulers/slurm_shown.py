@@ -46,7 +46,7 @@ def _status(shown: dict[str, str]) -> JobStatus:
         job_id=_job_id(shown),
         name=shown.get("JobName", ""),
         state=state,
-        reason=_word(shown, "Reason"),
+        reason=slurm_jobs.reason_of(state, shown.get("Reason", "")),
         nodes=nodes,
         node_list=_word(shown, "NodeList"),
         gpus=per_node * nodes if per_node else None,

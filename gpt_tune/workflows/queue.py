@@ -14,6 +14,7 @@ from gpt_tune.profiles.schema import Site
 from gpt_tune.schedulers import hostlist, slurm_starts, slurm_words
 from gpt_tune.schedulers.base import ENDED, Cluster, JobStatus, NodeGroup, Partition, Scheduler
 from gpt_tune.schedulers.slurm_cli import SlurmCli
+from gpt_tune.schedulers.slurm_jobs import base_of, span
 from gpt_tune.words import seconds_words
 
 _NOW_SECONDS = 90.0  # a start within this is "now": schedulers look once a minute
@@ -73,21 +74,12 @@ class MyJob:
     def tasks(self) -> int:
         """Tasks that this line of the queue stands for: waiting ones of an array share one, as `7_[2-5]`."""
         inside = re.search(r"_\[([^%\]]*)", self.status.job_id)
-        return max(1, sum(map(_count, inside[1].split(",")))) if inside else 1
+        return max(1, sum(len(span(s)) for s in inside[1].split(","))) if inside else 1
 
     @property
     def held(self) -> bool:
         """Whether it waits because somebody holds it."""
         return self.status.reason.startswith("JobHeld")
-
-
-def _count(span: str) -> int:
-    """Numbers in `4`, `2-5` or `0-10:2`."""
-    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", span.strip())
-    if match is None:
-        return 0  # Slurm cuts a long list
-    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-    return max(0, (last - first) // max(step, 1) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +155,6 @@ def _my_job(status: JobStatus, known: dict[str, RunRecord]) -> MyJob:
 def sweep_of(record: RunRecord) -> str:
     """The id of the sweep that a run is a task of, by its tag (see workflows.sweep); "" for none."""
     return next((t.removeprefix(_SWEEP_TAG) for t in record.tags if t.startswith(_SWEEP_TAG)), "")
-
-
-def base_of(job_id: str) -> str:
-    """The array's own id: `4711` of `4711_3` and of `4711_[4-9]`."""
-    return job_id.partition("_")[0]
 
 
 def folded(jobs: Sequence[MyJob]) -> list[Group]:

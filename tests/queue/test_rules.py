@@ -6,7 +6,8 @@ import pytest
 
 from gpt_tune.schedulers import slurm_starts
 from gpt_tune.schedulers.base import JobStatus, Unreachable
-from gpt_tune.workflows.adopt import gpus_of, log_paths, parse_job
+from gpt_tune.schedulers.slurm_shown import parse
+from gpt_tune.workflows.adopt import gpus_of, log_paths
 from gpt_tune.workflows.queue import Wanted, candidates, free_gpus, options
 from tests.jobs.helpers import cluster, group, partition
 
@@ -101,7 +102,7 @@ SHOWN = """JobId=12 JobName=my job
 
 
 def test_a_job_as_scontrol_shows_it() -> None:
-    shown = parse_job(SHOWN)
+    shown = parse(SHOWN)
     assert shown["Command"] == "/home/ann/it is/train.sh --lr=3e-4"
     assert shown["NumNodes"] == "2"
     assert gpus_of(shown) == 16
@@ -109,5 +110,5 @@ def test_a_job_as_scontrol_shows_it() -> None:
     assert log_paths(status, shown) == ("/home/ann/logs/a b=c-12.out", "/home/ann/logs/a b=c-12.err")
     assert log_paths(status, {}) == ("/elsewhere",)
     assert log_paths(status, {"StdOut": "/dev/null", "StdErr": "/dev/null"}) == ("/elsewhere",)
-    assert parse_job("") == {}
+    assert parse("") == {}
     assert gpus_of({}) == 0

@@ -32,7 +32,7 @@ SINCE = "2026-01-01T00:00:00Z"
 class Forgetful(SlurmCli):
     """A slurmctld that has purged every job (MinJobAge after their end), as accounting has not."""
 
-    def _squeue(self, job_ids: Sequence[str]) -> list[JobStatus]:
+    def _squeue(self, job_ids: Sequence[str], by_task: bool = False) -> list[JobStatus]:
         return []
 
 

@@ -16,13 +16,20 @@ from gpt_tune.schedulers.slurm_api import SlurmApi, is_installed
 from gpt_tune.schedulers.slurm_cli import SlurmCli
 from tests.cluster import SlurmCluster, wait_until
 from tests.schedulers import test_contract as contract
+from tests.schedulers import test_parts as parts
 
 pytestmark = pytest.mark.slurm
+_OF_PARTS = (
+    "test_an_array_that_runs_in_part",
+    "test_a_signal_comes_once_while_other_tasks_wait",
+    "test_a_heterogeneous_job",
+)
 
-# The whole contract suite, through pyslurm.
-for _name in dir(contract):
+# The whole contract suite, and arrays and heterogeneous jobs, through pyslurm.
+_SUITES = [(contract, n) for n in dir(contract)] + [(parts, n) for n in _OF_PARTS]
+for _suite, _name in _SUITES:
     if _name.startswith("test_"):
-        globals()[_name] = getattr(contract, _name)
+        globals()[_name] = getattr(_suite, _name)
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from gpt_tune.workflows.queue import base_of, offer_words, starts_in
+from gpt_tune.schedulers.slurm_jobs import base_of
+from gpt_tune.workflows.queue import offer_words, starts_in
 from tui.states import ago, state_role
 from tui.widgets.columns import Column
 from tui.widgets.paint import Cell, Line

@@ -56,7 +56,16 @@ class _Tried:
     layout: Layout
 
 
-def checked_fixes(request: PlanRequest, layouts: Sequence[Layout], faults: Sequence[Violation]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Cure:
+    """A change in words, and the layout and request it leads to; None where no change is known to help."""
+
+    words: str
+    layout: Layout | None = None
+    request: PlanRequest | None = None
+
+
+def cures(request: PlanRequest, layouts: Sequence[Layout], faults: Sequence[Violation]) -> list[Cure]:
     """For each layout and one rule it breaks: the change after which it breaks neither that rule nor a new one.
 
     Where there is none the rule's own words stay. What request.fixed names does not follow by itself.
@@ -65,20 +74,20 @@ def checked_fixes(request: PlanRequest, layouts: Sequence[Layout], faults: Seque
         [_tried(request, layout, change) for change in _offered(fault.fix)]
         for layout, fault in zip(layouts, faults)
     ]
-    fixes = []
+    found = []
     for layout, fault, tries, good in zip(
         layouts, faults, offers, _working(request, layouts, faults, offers)
     ):
-        if tries and all(good):
-            fixes.append(fault.fix)
-        elif any(good):
-            fixes.append(_together([t.change for t, works in zip(tries, good) if works]))
+        working = [tried for tried, works in zip(tries, good) if works]
+        if working:
+            words = fault.fix if all(good) else _together([tried.change for tried in working])
+            found.append(Cure(words, working[0].layout, working[0].request))
         else:
-            fixes.append(_looked_for(request, layout, fault) or fault.fix)
-    return fixes
+            found.append(_looked_for(request, layout, fault) or Cure(fault.fix))
+    return found
 
 
-def _looked_for(request: PlanRequest, layout: Layout, fault: Violation) -> str:
+def _looked_for(request: PlanRequest, layout: Layout, fault: Violation) -> Cure | None:
     """The nearest change that works: of the keys the rule names before others, few keys before many."""
     own = list(dict.fromkeys(key for change in _offered(fault.fix) for key in change.keys))
     keys = [*own, *(key for key in KEYS if key not in own)]
@@ -88,10 +97,11 @@ def _looked_for(request: PlanRequest, layout: Layout, fault: Violation) -> str:
         tries += [_tried(request, layout, _Change(keys)) for keys in splits(request, layout)]
     tries += [whole for t in tries if (whole := _with_what_follows(t, request.fixed)) is not None]
     good = _working(request, [layout], [fault], [tries])[0]
-    working = [t.change for t, works in zip(tries, good) if works]
+    working = [tried for tried, works in zip(tries, good) if works]
     if not working:
-        return ""
-    return min(working, key=lambda c: (next(iter(c.keys), "") not in own, len(c.keys))).words
+        return None
+    best = min(working, key=lambda t: (next(iter(t.change.keys), "") not in own, len(t.change.keys)))
+    return Cure(best.change.words, best.layout, best.request)
 
 
 def _offered(fix: str) -> Iterator[_Change]:

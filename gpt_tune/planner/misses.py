@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from gpt_tune.layouts import legality
 from gpt_tune.layouts.batch import LayoutBatch
-from gpt_tune.layouts.layout import Layout
+from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.layouts.rule import Violation
 from gpt_tune.planner import mend
 from gpt_tune.planner.build import default_layout
-from gpt_tune.planner.cure import checked_fixes
+from gpt_tune.planner.cure import Cure, cures
 from gpt_tune.planner.evaluate import LARGEST_OOM_PROBABILITY, Evaluator
 from gpt_tune.planner.judge import RULES, Judged, judge
 from gpt_tune.planner.types import Rejected
@@ -110,18 +110,35 @@ def _in_words(
     enough = _enough_gpus(evaluator) if nothing_fits and lost else ""
     illegal = {row: judged.batch.row(row) for row in rows if row not in fixes}
     broken = _faults(evaluator, judged, illegal)
-    cured = dict(zip(broken, checked_fixes(evaluator.request, [*illegal.values()], [*broken.values()])))
+    cured = dict(zip(broken, cures(evaluator.request, [*illegal.values()], [*broken.values()])))
+    far = set() if nothing_fits else _out_of_memory_after(evaluator, cured)
     found = []
     for row in rows:
+        if row in far:
+            continue
         if row in broken:
             fault: Violation = broken[row]
-            found.append(Rejected(illegal[row], fault.rule, fault.text, cured[row]))
+            found.append(Rejected(illegal[row], fault.rule, fault.text, cured[row].words))
             continue
         i = int(np.searchsorted(judged.legal, row))
         text = _memory_text(evaluator, judged.device_gib[i], judged.oom[i])
         fix = fixes[row] or enough or mend.nearest_fitting(judged, row)
         found.append(Rejected(judged.batch.row(row), OOM_RULE, text, fix))
     return tuple(found)
+
+
+def _out_of_memory_after(evaluator: Evaluator, cured: Mapping[int, Cure]) -> set[int]:
+    """The rows that would run out of memory once they are legal: two changes away, and so no near miss."""
+    far: set[int] = set()
+    settings: dict[tuple[Trainer, int], list[int]] = {}
+    for row, cure in cured.items():
+        if cure.request is not None:
+            settings.setdefault((cure.request.trainer, cure.request.seq_length), []).append(row)
+    for (trainer, length), rows in settings.items():
+        changed = Evaluator(replace(evaluator.request, trainer=trainer, seq_length=length))
+        batch = LayoutBatch.of([x for row in rows if (x := cured[row].layout) is not None])
+        far |= {r for r, p in zip(rows, changed.oom_probability(batch)[0]) if p > LARGEST_OOM_PROBABILITY}
+    return far
 
 
 def _faults(evaluator: Evaluator, judged: Judged, illegal: Mapping[int, Layout]) -> dict[int, Violation]:
@@ -167,5 +184,5 @@ def _impossible(evaluator: Evaluator) -> tuple[Rejected, ...]:
     """The fixed keys leave no layout at all: what is wrong with the one they come nearest to."""
     layout = default_layout(evaluator.request)
     found = legality.problems(layout, evaluator.setting)
-    fixes = checked_fixes(evaluator.request, [layout] * len(found), found)
-    return tuple(Rejected(layout, v.rule, v.text, fix) for v, fix in zip(found, fixes))
+    fixes = cures(evaluator.request, [layout] * len(found), found)
+    return tuple(Rejected(layout, v.rule, v.text, cure.words) for v, cure in zip(found, fixes))

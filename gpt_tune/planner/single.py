@@ -13,7 +13,7 @@ from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import divisors
 from gpt_tune.layouts.trainers import features
 from gpt_tune.planner.build import default_layout, derived
-from gpt_tune.planner.cure import checked_fixes
+from gpt_tune.planner.cure import cures
 from gpt_tune.planner.evaluate import Evaluator
 from gpt_tune.planner.explain import plans_of
 from gpt_tune.planner.request import normalised
@@ -32,12 +32,12 @@ def estimate(request: PlanRequest, layout: Layout | None = None) -> EstimateResu
     if layout is None:
         layout = default_layout(evaluator.request)
     found = legality.problems(layout, evaluator.setting)
-    fixes = checked_fixes(evaluator.request, [layout] * len(found), found)
+    fixes = cures(evaluator.request, [layout] * len(found), found)
     # Without layers for each stage, or with a model the method cannot hold, there is nothing to estimate.
     computable = not {"stages-layers", "experts-qlora"} & {v.rule for v in found}
     return EstimateResult(
         legal=not found,
-        problems=tuple(Problem(v.rule, v.text, fix) for v, fix in zip(found, fixes)),
+        problems=tuple(Problem(v.rule, v.text, cure.words) for v, cure in zip(found, fixes)),
         plan=plans_of(evaluator, [layout])[0] if computable else None,
     )
 

@@ -135,8 +135,9 @@ def changed_layout(asked: PlanRequest, miss: Rejected) -> tuple[PlanRequest, Any
 )
 def test_a_near_miss_is_one_change_from_a_legal_layout(keys: dict[str, Any]) -> None:
     question = request(**keys)
+    found = search(question)
     looked_at = 0
-    for miss in search(question).rejected:
+    for miss in found.rejected:
         if miss.rule == OOM_RULE:
             continue
         looked_at += 1
@@ -144,6 +145,8 @@ def test_a_near_miss_is_one_change_from_a_legal_layout(keys: dict[str, Any]) -> 
         evaluator = Evaluator(whole)
         assert legality.problems(layout, evaluator.setting) == (), miss
         assert miss.rule not in [v.rule for v in legality.warnings(layout, evaluator.setting)], miss
+        if found.plans:
+            assert (evaluator.memory([layout])[0].oom_probability or 0.0) <= 0.5, miss
     assert looked_at or keys.get("gpus") == 1 or keys.get("trainer") in ("qlora", "full-finetune")
 
 

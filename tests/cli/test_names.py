@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpt_tune import resources
@@ -89,3 +91,14 @@ def test_a_folder_where_a_file_is_asked_for(gpt_tune: Run, command: str) -> None
 def test_a_program_where_a_text_is_asked_for(gpt_tune: Run, command: tuple[str, ...]) -> None:
     done = gpt_tune(*command, "/bin/ls")
     assert (done.code, "is not text" in done.err) == (2, True)
+
+
+def test_a_folder_of_logs_stands_for_them(gpt_tune: Run, tmp_path: Path) -> None:
+    for rank in range(3):
+        path = tmp_path / "attempt_0" / str(rank) / "stdout.log"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(f"iter {i}: loss 2.5, time {100 + rank}.00ms\n" for i in range(1, 6)))
+    done = gpt_tune("parse", str(tmp_path))
+    assert (done.code, "5 steps in 1 run segment" in done.out) == (0, True)
+    assert gpt_tune("watch", "--once", str(tmp_path)).code == 0
+    assert gpt_tune("diagnose", str(tmp_path)).code == 0

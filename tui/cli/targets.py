@@ -1,4 +1,4 @@
-"""Owns what an ID argument means: an existing file is a log, anything else a run id or job id."""
+"""Owns what an ID argument means: an existing file is a log, a folder its logs, anything else a run id or job id."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ def target_of(names: Sequence[str], fetch: bool = True, fresh: bool = False) -> 
         check_given(name, "the run or log file")
     files = [n for n in names if existing(n)]
     if len(files) == len(names):
+        from gpt_tune.logs.folders import logs_in
+
+        paths: list[str] = []
         for name in files:
-            if existing_dir(name):
-                raise UserError(f"{name} is a folder.", "Name the log files in it.")
-        return Target(tuple(str(Path(n).expanduser()) for n in files))
+            path = str(Path(name).expanduser())
+            paths += logs_in(path) if existing_dir(name) else [path]
+        return Target(tuple(dict.fromkeys(paths)))
     missing = next(n for n in names if n not in files)
     if len(names) > 1 or _looks_like_path(missing):
         raise UserError(

@@ -11,8 +11,10 @@ from tui.cli.options import json_option
 from tui.cli.output import emit_json, show
 
 
-@click.command(help="Root cause and findings of log files or of a run. Exit code 1 from warning up.")
-@click.argument("logs", nargs=-1, required=True, metavar="LOGFILE... | ID")
+@click.command(
+    help="Root cause and findings of log files, of a folder of them, or of a run. Exit code 1 from warning up."
+)
+@click.argument("logs", nargs=-1, required=True, metavar="LOGFILE... | FOLDER | ID")
 @json_option
 def command(logs: tuple[str, ...], as_json: bool) -> int:
     from gpt_tune.diagnosis import diagnose

@@ -20,9 +20,10 @@ _LAST_STEPS = 10
 
 
 @click.command(
-    help="Steps, losses and rates out of the log files of one run, in order; or of a run by its id."
+    help="Steps, losses and rates out of the log files of one run, in order, or of a folder of them (a file a rank); "
+    "or of a run by its id."
 )
-@click.argument("logs", nargs=-1, required=True, metavar="LOGFILE...")
+@click.argument("logs", nargs=-1, required=True, metavar="LOGFILE | FOLDER | ID...")
 @click.option("--csv", "as_csv", is_flag=True, help="The steps as CSV.")
 @click.option(
     "--format",

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    help="Follow a run (by its id, or the newest one) or log files. Ends with the job; 1 when it failed."
+    help="Follow a run (by its id, or the newest one), log files or a folder of them. "
+    "Ends with the job; 1 when it failed."
 )
-@click.argument("targets", nargs=-1, metavar="[ID | LOGFILE...]")
+@click.argument("targets", nargs=-1, metavar="[ID | LOGFILE... | FOLDER]")
 @click.option("--once", is_flag=True, help="Say how it stands now and end.")
 @click.option("--log-format", default="auto", help="A line of log files of your own, as for parse.")
 @json_option

@@ -33,8 +33,8 @@ NF4_BLOCK = 64  # weights that share one scale (bitsandbytes)
 SCALE_BLOCK = 256  # scales that share one fp32 scale under double quantisation
 REDUCE_BUCKET = 2e8  # elements; the zero2 and zero3 configurations of the QLoRA case
 MAX_LIVE = 1e9  # elements, stage3_max_live_parameters
-# Standard deviation of log(measured / predicted) device memory to assume: 0.04 on one H200, but nothing was measured
-# on several GPUs, and the QLoRA case's claims for 24 GB cards stand 20-40 % above what the same job took there.
+# Standard deviation of log(measured / predicted) device memory to assume: 0.04 on one H200 and on two, but nothing was
+# measured on more, and the QLoRA case's claims for 24 GB cards stand 20-40 % above what the same job took there.
 UNTESTED_ERROR = 0.10
 SCOPE = "finetune"  # in front of a calibration's memory constants that are for these jobs alone
 # Bytes a logit: 16-bit, fp32 and log-softmax in forward; log-softmax and two fp32 gradients in backward.
@@ -91,7 +91,8 @@ class Tuning:
 @dataclass(frozen=True, slots=True)
 class _States:
     """Bytes on one GPU. transient: borrowed in forward and backward; casts: 16-bit copies of fp32 weights that
-    autocast holds through forward; in_step: borrowed in the optimizer step."""
+    autocast holds through forward; in_step: borrowed in the optimizer step; bucket: more of the reduction's bucket
+    while gradients of layers are made."""
 
     weights: float
     gradients: float
@@ -100,6 +101,7 @@ class _States:
     transient: float
     casts: float
     in_step: float
+    bucket: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def estimate_finetune(
     moments = (
         (standing, kept, LOGIT_FORWARD * x.logits, s.transient + max(s.casts, head)),
         (standing, kept, LOGIT_BACKWARD * x.logits, s.transient + head),
-        (s.gradients, kept + again, 0.0, s.transient + x.backward),
+        (s.gradients, kept + again, 0.0, s.transient + x.backward + s.bucket),
         (s.gradients, 0.0, 0.0, s.in_step),
     )
     top = max(range(len(moments)), key=lambda i: sum(moments[i]))
@@ -266,10 +268,18 @@ def _states(model: ModelShape, job: FineTune) -> _States:
     whole = job.strategy == "zero2"
     held = 2.0 * (adapters if whole else split) + weights / (1 if whole else job.gpus)
     gathered = min(weights, 2.0 * MAX_LIVE) if job.gpus > 1 and not whole else 0.0
-    # ZeRO-3 makes its whole bucket at the start (measured), ZeRO-2 no more than there are gradients.
+    # ZeRO-3 makes its whole bucket at the start, ZeRO-2 with the first gradient, and gives it back (both measured).
     bucket = 2.0 * (min(REDUCE_BUCKET, adapters) if whole else REDUCE_BUCKET)
+    more = 2.0 * REDUCE_BUCKET - bucket if job.gpus > 1 else 0.0
     return _States(
-        held, 2.0 * split, (4.0 + moments) * split, bucket, workspace + gathered, 0.0, _in_step(job) * split
+        held,
+        2.0 * split,
+        (4.0 + moments) * split,
+        bucket,
+        workspace + gathered,
+        0.0,
+        _in_step(job) * split,
+        more,
     )
 
 

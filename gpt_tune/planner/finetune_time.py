@@ -2,7 +2,7 @@
 
 Constants are read off 21 runs on one H200 (Qwen3 and Llama shapes, 8 to 36 layers): these jobs are bound by the
 host at small micro batches, and by unfused elementwise kernels at large ones, far from matrix-product speed.
-No run on several GPUs is among them.
+Three runs on two H200 (1B in 4 bits; DDP, ZeRO-2, ZeRO-3) took 0.94 to 1.37 times what these constants say.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def sure_words(
     """What the numbers rest on and how far off they usually are."""
     if request is not None and is_finetune(request.trainer):
         return (
-            "how sure: fine-tuning memory within 3 % on 21 runs of one H200, none on several GPUs; step time is "
+            "how sure: fine-tuning memory within 3 % on 21 runs of one H200, 5 % on three of two; step time is "
             "rough. Ranges are meant to hold in 9 of 10 cases."
         )
     trainer = "" if request is None else request.trainer.name

@@ -232,8 +232,8 @@ def _warnings(spec: JobSpec, chosen: Chosen) -> list[str]:
         found.append("The job has no GPU: it trains on the CPU, which is for trying it on a tiny model only.")
     if chosen.strategy == "zero3" and spec.profile.finetune.base_weights != "16bit":
         found.append(
-            "ZeRO-3 with 4-bit weights has trained on two H200s, in twice the time of ddp and with more memory than "
-            "expected: try a few steps first. zero2, or finetune.base_weights 16bit, is nearest."
+            "ZeRO-3 with 4-bit weights took two to three times as long as zero2 on two H200s: it is for models that "
+            "fit no other way."
         )
     memory = chosen.memory
     if memory and memory.limit_gib and (memory.oom_probability or 0) > 0.5:

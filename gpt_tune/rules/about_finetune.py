@@ -91,9 +91,9 @@ PRACTICES: tuple[Practice, ...] = (
         "warn",
         lambda s: _four_bit(s) and s.layout.zero_stage == 3,
         lambda s: (
-            "4-bit weights under ZeRO-3 train with AdamW in 32 bits, in twice the time of DDP, but one run of 1B took "
-            "4.7 GiB where 1.7 were expected: prefer what fits without, else try a few steps first. With an 8-bit "
-            "optimizer it stopped with a CUDA error."
+            "4-bit weights under ZeRO-3 train with AdamW in 32 bits (1B on two H200: the losses of DDP), in two to "
+            "three times the time of ZeRO-2: prefer what fits without. With an 8-bit optimizer it stopped with a CUDA "
+            "error."
         ),
         "gpt-tune's own runs on one and two H200 (bitsandbytes 0.50.2, DeepSpeed 0.19.8)",
         fix="zero_stage=2",

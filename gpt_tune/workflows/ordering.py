@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpt_tune.errors import UserError, unknown_name
-from gpt_tune.layouts.choices import CHOICES, parse_fix
+from gpt_tune.layouts.choices import ACCUMULATION, CHOICES, parse_fix
 from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
-from gpt_tune.workflows.turnables import ASKED, NAMES
+from gpt_tune.workflows.turnables import ASKED, BATCH, LENGTH, NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ _SHORT = {
     "tp": "tensor_parallel", "pp": "pipeline_parallel", "vp": "virtual_pipeline", "vpp": "virtual_pipeline",
     "cp": "context_parallel", "ep": "expert_parallel", "dp": "data_parallel", "sp": "sequence_parallel",
     "zero": "zero_stage", "mbs": "micro_batch_size", "gas": "gradient_accumulation_steps", "layers": "recompute.layers",
-    "method": "recompute.method", "flash": "flash_attention",
+    "method": "recompute.method", "flash": "flash_attention", "batch": BATCH, "length": LENGTH, "grads": ACCUMULATION,
 }  # fmt: skip
 
 
@@ -70,23 +70,31 @@ def as_chosen(plan: Plan, name: str) -> Plan:
     return plan if ORDERS[name].objective == "step" else replace(plan, rank=0)
 
 
-def only(text: str) -> dict[str, Any]:
-    """`tp=8 pp=2 recompute=none` as fixed keys; short names and those of --fix. UserError says what is wrong."""
-    pairs = []
+def pairs(text: str) -> list[tuple[str, str]]:
+    """`tp=8 batch=512` as (key, value) in order; short names and those of --fix. UserError says why not."""
+    found = []
     for word in text.replace(",", " ").split():
         key, sign, value = word.partition("=")
-        name = _SHORT.get(key.strip().lower(), key)
+        said = key.strip().lower()
+        name = _SHORT.get(said, said)
         if name not in (*CHOICES, *ASKED, "recompute"):
             raise unknown_name("layout key", key, [*_SHORT, "recompute", *CHOICES])
         if not sign:
             raise UserError(f"{word!r} is not KEY=VALUE.", "Write for example tp=8 zero=1 recompute=none.")
+        found.append((name, value))
+    return found
+
+
+def only(text: str) -> dict[str, Any]:
+    """What `pairs` reads, as keys that a search is held to. UserError for numbers of the question itself."""
+    asked = pairs(text)
+    for name, _ in asked:
         if name in ASKED:
             raise UserError(
                 f"{NAMES[name][0]} belongs to the question.",
                 "Turn it in the what-if, or change it on its own step.",
             )
-        pairs.append(f"{name}={value}")
-    return parse_fix(pairs)
+    return parse_fix([f"{name}={value}" for name, value in asked])
 
 
 def only_words(fixed: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.planner.build import derived
 from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, Problem, Rejected
+from gpt_tune.workflows.ordering import pairs
 from gpt_tune.workflows.turnables import (
     ASKED,
     AUTOMATIC,
@@ -30,7 +31,7 @@ from gpt_tune.workflows.turnables import (
     turnables,
 )
 
-__all__ = ["ASKED", "Turnable", "Turned", "held", "mended", "turn", "turnables", "typed"]
+__all__ = ["ASKED", "Turnable", "Turned", "held", "mended", "turn", "turnables", "typed", "typed_all"]
 
 # Larger ones are typing errors; the limits also keep products inside 64 bits.
 _MOST = {GPUS: 65_536, BATCH: 10_000_000, LENGTH: 10_000_000}
@@ -98,6 +99,18 @@ def typed(request: PlanRequest, plan: Plan, key: str, text: str) -> Turned:
     if key == ACCUMULATION:
         return _adding_up_in(request, plan.layout, fixed[key])
     return _with(request, plan.layout, fixed)
+
+
+def typed_all(request: PlanRequest, plan: Plan, text: str) -> Turned:
+    """The plan with several numbers as written, `tp=8 batch=512`; the first that cannot be taken is the problem."""
+    turned = Turned(request, EstimateResult(legal=True, problems=(), plan=plan))
+    for key, value in pairs(text):
+        name = "recompute.granularity" if key == "recompute" else key
+        now = turned.result.plan
+        if now is None:
+            break
+        turned = typed(turned.request, now, name, value)
+    return turned
 
 
 def mended(request: PlanRequest, rejected: Rejected) -> Turned:

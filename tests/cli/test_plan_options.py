@@ -44,7 +44,7 @@ def test_dropout_is_part_of_the_question(gpt_tune: Run) -> None:
     [
         (("--sort", "memroy"), "memory"),
         (("--explain", "11"), "no number 11"),
-        (("--explain", "0"), "no number 0"),
+        (("--explain", "0"), "below 1"),
         (("--compare", "1"), "1,2"),
         (("--compare", "1,11"), "1 to 10"),
         (("--dropout", "1"), "below 1"),

@@ -17,6 +17,7 @@ from gpt_tune.workflows import choices, launch
 from tests.profiles.test_choices import EVERYTHING
 from tui.plain import auto, flow, review
 from tui.plain.ask import Item, Lines
+from tui.plain.plan import plan_page
 
 
 @dataclass
@@ -359,7 +360,7 @@ def tuning(**answers: str) -> Any:
 
 def test_a_fine_tuning_plan_is_chosen_by_its_number() -> None:
     user = Script(["2"])
-    draft, move = flow._plan_page(tuning(**{"finetune.weights": "Qwen/Qwen3-8B"}), user.lines)
+    draft, move = plan_page(tuning(**{"finetune.weights": "Qwen/Qwen3-8B"}), user.lines)
     assert move == 1
     assert draft.plan is not None
     assert draft.plan.rank == 2
@@ -371,6 +372,6 @@ def test_a_fine_tuning_plan_is_chosen_by_its_number() -> None:
 def test_where_nothing_fits_fine_tuning_may_go_on_without_a_plan(answer: str, move: int) -> None:
     user = Script([answer])
     huge = tuning(**{"finetune.weights": "meta-llama/Llama-3.1-405B", "resources.gpus": "1"})
-    draft, went = flow._plan_page(huge, user.lines)
+    draft, went = plan_page(huge, user.lines)
     assert "Nothing fits" in user.text
     assert (draft.plan, went) == (None, move)

@@ -223,11 +223,10 @@ def _show_reasons(plan: Plan, title: str = "why:", sources: bool = False) -> Non
 
 def show_compared(a: Plan, b: Plan) -> None:
     """Two layouts side by side."""
-    from tui.widgets.paint import text_of
-    from tui.widgets.plan_compare import compared
+    from tui.cli.compare_text import compared_lines
 
-    for line in compared(a, b, (f"number {a.rank}", f"number {b.rank}")):
-        _wrapped(text_of(line)) if text_of(line).startswith("same") else show(text_of(line))
+    for line in compared_lines(a, b, (f"number {a.rank}", f"number {b.rank}")):
+        _wrapped(line) if line.startswith("same") else show(line)
 
 
 def show_plan(plan: Plan) -> None:

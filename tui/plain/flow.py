@@ -10,8 +10,8 @@ from gpt_tune.workflows import choices
 from gpt_tune.workflows.draft import Draft, Field, Step
 from tui.cli.table import clean
 from tui.plain.ask import Asker, Item, asker
+from tui.plain.plan import plan_page
 from tui.plain.review import review
-from tui.widgets.words import plural
 
 _GO, _MORE, _BACK, _QUIT = "go", "more", "back", "quit"
 # Above this many options a menu is a list to search.
@@ -39,7 +39,7 @@ def run_plain(profile: str | None, dry_run: bool, ask: Asker | None = None) -> i
                 return outcome
             position = _previous(pages, position)
             continue
-        draft, move = _plan_page(draft, ask) if page.id == "plan" else _page(draft, page, ask)
+        draft, move = plan_page(draft, ask) if page.id == "plan" else _page(draft, page, ask)
         position = _previous(pages, position) if move < 0 else position + 1
 
 
@@ -130,36 +130,3 @@ def _ask_field(draft: Draft, field: Field, ask: Asker) -> Draft:
     except UserError as error:
         ask.say(str(error))
         return draft
-
-
-def _plan_page(draft: Draft, ask: Asker) -> tuple[Draft, int]:
-    """The ranked layouts; the first is the default."""
-    from gpt_tune import planner
-    from tui.cli.plan_text import layout_words, memory_words
-
-    try:
-        request = choices.plan_request(draft)
-        result = planner.search(request)
-    except UserError as error:
-        ask.say(str(error))
-        return draft, -1
-    if not result.plans:
-        ask.say("Nothing fits.")
-        for near in result.rejected[:5]:
-            ask.say(f"  {layout_words(near.layout)}: {near.text} {near.fix}")
-        if not choices.plan_optional(draft):
-            return draft, -1
-        ways = [Item(_BACK, "Back"), Item(_GO, "Go on without a plan")]
-        return draft, 1 if ask.menu("\nPlan", ways, _BACK) == _GO else -1
-    items = [
-        Item(str(p.rank), f"{layout_words(p.layout)}: {p.step.seconds:.2f} s a step, {memory_words(p)} GiB")
-        for p in result.plans
-    ]
-    items.append(Item(_BACK, "Back"))
-    answer = ask.menu(f"\nPlan: {plural(result.searched, 'layout')} tried, best first", items, "1")
-    if answer == _BACK:
-        return draft, -1
-    plan = next(p for p in result.plans if str(p.rank) == answer)
-    for reason in plan.reasons:
-        ask.say(f"  {reason.text}")
-    return choices.choose(draft, plan), 1

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from gpt_tune.layouts.choices import ACCUMULATION
 from gpt_tune.planner.types import Plan, PlanRequest
 from gpt_tune.words import percent_words
-from gpt_tune.workflows.turnables import AUTOMATIC, NAMES
+from gpt_tune.workflows.turnables import AUTOMATIC
 from gpt_tune.workflows.two_plans import Figure, two_plans
+from tui.cli.compare_text import LABELS, PARTS, change_words, value_words
 from tui.widgets.paint import Line, Span
-from tui.widgets.plan_lines import STEP_PARTS
 from tui.widgets.words import three
 
 DIFFERS = "≠ "  # a sign as well as a colour
 NAME, CELL = 16, 13
-
-LABELS = {
-    **{key: label for key, (label, _) in NAMES.items()},
-    "data_parallel": "DP", "micro_batch_size": "micro batch", "gradient_accumulation_steps": "accumulation",
-    "global_batch_size": "global batch", "gpus": "GPUs",
-    "seconds": "step", "model_tflops": "model TFLOPS", "tokens_per_second_per_gpu": "tokens/s per GPU",
-    "device_gib": "GPU memory", "oom_probability": "risk of OOM %",
-}  # fmt: skip
-PARTS = {key: name for name, key, _ in STEP_PARTS}
 
 
 def compared(a: Plan, b: Plan, names: tuple[str, str]) -> list[Line]:
@@ -38,20 +26,16 @@ def compared(a: Plan, b: Plan, names: tuple[str, str]) -> list[Line]:
             [
                 (DIFFERS, "warn"),
                 (f"{label:<{NAME}}", ""),
-                (f"{_words(key, x):>{CELL}}{_words(key, y):>{CELL}}", "strong"),
+                (f"{value_words(key, x):>{CELL}}{value_words(key, y):>{CELL}}", "strong"),
             ]
         )
     lines += [_figure_line(figure) for figure in both.figures]
     if both.same:
-        same = ", ".join(f"{LABELS.get(key, key)} {_words(key, value)}" for key, value in both.same.items())
+        same = ", ".join(
+            f"{LABELS.get(key, key)} {value_words(key, value)}" for key, value in both.same.items()
+        )
         lines.append([("same    ", "muted"), (same, "muted")])
     return lines
-
-
-def _words(key: str, value: Any) -> str:
-    if value is None:
-        return AUTOMATIC if key == ACCUMULATION else "-"
-    return ("on" if value else "off") if isinstance(value, bool) else str(value)
 
 
 def _figure_line(figure: Figure) -> Line:
@@ -67,12 +51,8 @@ def _figure_line(figure: Figure) -> Line:
 
 
 def difference(v: float, w: float, unit: str) -> list[Span]:
-    """How the second stands beside the first: +0.4 s (+12 %), or about the same."""
-    delta = w - v
-    if abs(delta) < 0.005 * max(abs(v), abs(w)):
-        return [("   about the same", "muted")]
-    share = f" ({'+' if delta > 0 else '-'}{percent_words(abs(delta / v))})" if v else ""
-    return [(f"   {delta:+.3g}{' ' + unit if unit else ''}{share}", "muted")]
+    """How the second stands beside the first."""
+    return [(f"   {change_words(v, w, unit)}", "muted")]
 
 
 def turned_line(before: Plan, now: Plan) -> Line:

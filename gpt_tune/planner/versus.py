@@ -17,6 +17,8 @@ _SOURCE = "gpt-tune's own estimate"
 # Differences smaller than these (shares of the step; GiB; chance) are not worth a word.
 _SAME, _WORTH_A_WORD, _GIB, _CHANCE = 0.001, 0.002, 1.0, 0.01
 _MOST = 0.8  # of one side of a comparison: then one part says it all
+# The factors of `rank.cautions` of each plan, by its rank.
+_Risks = Mapping[int, Sequence[float]]
 _PARTS = {
     "compute": "computing",
     "tensor_parallel": "tensor-parallel communication",
@@ -46,21 +48,22 @@ def told_apart(request: PlanRequest, plans: Sequence[Plan]) -> tuple[Plan, ...]:
     if len(plans) < 2:
         return tuple(plans)
     rivals = [plans[1], *(plans[0] for _ in plans[1:])]
+    risks = _risks(request, plans)
     return tuple(
-        replace(plan, reasons=(Reason(RULE, _words(request, plan, rival), _SOURCE), *plan.reasons))
+        replace(plan, reasons=(Reason(RULE, _words(request, risks, plan, rival), _SOURCE), *plan.reasons))
         for plan, rival in zip(plans, rivals)
     )
 
 
-def _words(request: PlanRequest, plan: Plan, rival: Plan) -> str:
+def _words(request: PlanRequest, risks: _Risks, plan: Plan, rival: Plan) -> str:
     other = f"number {rival.rank} ({_differences(plan, rival)})"
     if request.objective == "headroom":
         return f"{_memory(plan, rival)} than {other}; {_speed(plan, rival)}."
     first = plan.rank < rival.rank
     gain = _per_sequence(rival) / _per_sequence(plan) - 1.0
-    behind = f"number {rival.rank} {_why_behind(request, rival, plan)}"
+    behind = f"number {rival.rank} {_why_behind(risks, rival, plan)}"
     if not first:
-        behind = f"it {_why_behind(request, plan, rival)}"
+        behind = f"it {_why_behind(risks, plan, rival)}"
     if abs(gain) <= _SAME:
         return f"As fast as {other}; {behind}."
     if gain > 0:
@@ -132,9 +135,9 @@ def _memory(plan: Plan, rival: Plan) -> str:
     return f"{abs(less):.0f} GiB {'less' if less > 0 else 'more'}"
 
 
-def _why_behind(request: PlanRequest, behind: Plan, ahead: Plan) -> str:
+def _why_behind(risks: _Risks, behind: Plan, ahead: Plan) -> str:
     """Why the ranking puts a plan behind one that is no faster: its risks, else that it is less simple."""
-    held = _held_against(request, behind, ahead)
+    held = _held_against(risks, behind, ahead)
     if held:
         # The heaviest first, and a second where the first alone does not make up for the time.
         needed = _per_sequence(ahead) / _per_sequence(behind)
@@ -149,12 +152,10 @@ def _why_behind(request: PlanRequest, behind: Plan, ahead: Plan) -> str:
     return _needless(behind, ahead)
 
 
-def _held_against(request: PlanRequest, behind: Plan, ahead: Plan) -> list[tuple[float, str]]:
+def _held_against(risks: _Risks, behind: Plan, ahead: Plan) -> list[tuple[float, str]]:
     """What the ranking holds against the one and not the other, as factors of time with words, heaviest first."""
     chances = [p.memory.oom_probability or 0.0 for p in (behind, ahead)]
-    held = [
-        (b / a, words) for b, a, words in zip(_risks(request, behind), _risks(request, ahead), rank.CAUTIONS)
-    ]
+    held = [(b / a, words) for b, a, words in zip(risks[behind.rank], risks[ahead.rank], rank.CAUTIONS)]
     if chances[0] - chances[1] > _CHANCE:
         words = f"may run out of memory ({percent_words(chances[0])})"
         held.append(((1.0 - chances[1]) / max(1.0 - chances[0], 1e-9), words))
@@ -182,10 +183,11 @@ def _splits(plan: Plan) -> int:
     )
 
 
-def _risks(request: PlanRequest, plan: Plan) -> list[float]:
-    """What the ranking holds against a plan, in the order of its cautions."""
-    limit = plan.memory.limit_gib
-    share = plan.memory.device_gib / limit if limit else 0.0
-    batch = LayoutBatch.of([plan.layout])
-    held = rank.cautions(batch, plan.trainer, np.array([share]), request.node.nvlink_domain_gpus)
-    return [float(factor[0]) for factor in held]
+def _risks(request: PlanRequest, plans: Sequence[Plan]) -> _Risks:
+    """What the ranking holds against each plan, by its rank, in the order of its cautions."""
+    shares = np.array(
+        [p.memory.device_gib / p.memory.limit_gib if p.memory.limit_gib else 0.0 for p in plans]
+    )
+    batch = LayoutBatch.of([plan.layout for plan in plans])
+    held = rank.cautions(batch, plans[0].trainer, shares, request.node.nvlink_domain_gpus)
+    return {plan.rank: row for plan, row in zip(plans, np.stack(held, axis=1).tolist())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,7 +89,8 @@ class Diagnoser:
         found = [c for hit in collector.hits.values() if (c := self._candidate(hit, parser)) is not None]
         if parser is not None:
             found += _from_steps(parser, collector)
-            found += [Candidate(f, "steps", "node", 1 << 60) for f in self.slow_ranks(parser)]
+            slow = [_pointed_at(f, collector.hits) for f in self.slow_ranks(parser)]
+            found += [Candidate(f, "steps", "node", 1 << 60) for f in slow]
             found += stopped.early(parser, collector.hits, state)
         # An echo of a peer that died is no silence; being told to end is how a silent hang ends.
         said = any(c.finding.severity != "info" and (c.role != "echo" or c.tier == "remote") for c in found)
@@ -211,6 +212,26 @@ def _silent(ranks: set[int]) -> str:
     if not missing or len(missing) > 16:
         return ""
     return f"; rank {_listed(set(missing))} did not: look there first"
+
+
+def _pointed_at(finding: Finding, hits: Mapping[str, Hit]) -> Finding:
+    """Ranks that drift apart, with the one that the other ranks' complaints point to."""
+    if finding.id != "F223" or finding.rank is not None:
+        return finding
+    for identity, why in (
+        ("F270", "the straggler detector points"), ("F21", "the collectives point"), ("F250", "a barrier points"),
+    ):  # fmt: skip
+        hit = hits.get(identity)
+        missing = hit.groups.get("missing", "").strip() if hit is not None else ""
+        if missing.isascii() and missing.isdigit():
+            return stragglers.named_by(finding, int(missing), why)
+        if hit is not None and hit.rank is not None and len(hit.ranks) == 1:
+            return stragglers.named_by(finding, hit.rank, why)
+    waited = hits["F19"].ranks if "F19" in hits else set()
+    silent = [r for r in range(max(waited, default=0) + 1) if r not in waited]
+    if len(waited) > 1 and len(silent) == 1:
+        return stragglers.named_by(finding, silent[0], "the timeouts of all others point")
+    return finding
 
 
 def _survived(finding: Finding, signature: Signature) -> Finding:

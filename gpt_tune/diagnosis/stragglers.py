@@ -6,8 +6,9 @@ judged is the median over the newest iterations, against the scatter of the heal
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +25,7 @@ SIGMAS = 6.0  # robust standard deviations of the healthy
 STEADY = 0.8  # share of recent iterations in which it has to be slow
 LARGEST_SHARE = 0.34  # more slow ranks than that are no stragglers: they do other work
 SPREAD_GROWTH = 0.20  # most over least: by how much it must have grown
+UNNAMED = "; the log does not say which."
 PIPELINED = ("megatron-lm", "megatron-deepspeed", "gpt-neox", "nemo", "megatron-bridge")
 
 
@@ -193,14 +195,31 @@ def _drifting(name: str, kind: Kind) -> Finding | None:
     if len(before) < LEAST_ITERATIONS or float(np.quantile(before, 0.9)) >= (usual + now) / 2:
         return None
     since = int(iterations[int(quick[-1]) + 1])
+    rank = _named(kind)
+    who = "The slowest rank" if rank is None else f"Rank {rank}"
+    which = UNNAMED if rank is None else "."
     text = (
-        f"The slowest rank takes {now:.0%} longer than the quickest for {name} since iteration {since} "
-        f"({usual:.0%} before); the log does not say which."
+        f"{who} takes {now:.0%} longer than the quickest for {name} since iteration {since} "
+        f"({usual:.0%} before){which}"
     )
     fix = (
         "Print every rank's time (--timing-log-option all), or look at the nodes: gpt-tune nodes ID --sample."
     )
-    return Finding("F223", "warning", text, fix, iteration=since)
+    return Finding("F223", "warning", text, fix, rank=rank, iteration=since)
+
+
+def _named(kind: Kind) -> int | None:
+    """The rank that was the slowest nearly always of late, where the log names it."""
+    if len(kind.slowest) < RECENT // 2:
+        return None
+    rank, times = Counter(kind.slowest).most_common(1)[0]
+    return rank if times >= STEADY * len(kind.slowest) else None
+
+
+def named_by(finding: Finding, rank: int, why: str) -> Finding:
+    """F223 of a rank that something else in the log points to."""
+    text = finding.text.replace(UNNAMED, f"; {why} to rank {rank}.")
+    return replace(finding, rank=rank, text=text)
 
 
 def _median(table: Floats, axis: int) -> Floats:

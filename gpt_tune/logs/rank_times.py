@@ -15,6 +15,7 @@ from gpt_tune.logs.types import Step
 
 WINDOW = 256  # iterations kept of each rank
 MAX_WRITERS = 8192
+SLOWEST = 16  # newest iterations of which the slowest rank is remembered, where the log names it
 MANY_WRITERS = 256  # of so many, fewer iterations are compared
 MAX_KINDS = 8
 STEP = "step"  # the whole iteration, as a rank's own step lines say
@@ -26,13 +27,14 @@ Who = int | str  # a rank, or the name of a node or file whose lines name none
 class RankTime:
     """What one rank spent on one kind of work in the iteration that was printed last, ms.
 
-    rank None: only the least and the most over all ranks are known.
+    rank None: only the least and the most over all ranks are known; most_rank: whose the most is, where that is said.
     """
 
     kind: str
     rank: int | None
     ms: float
     most_ms: float | None = None
+    most_rank: int | None = None
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Kind:
     spread: deque[tuple[int, float]] = field(
         default_factory=lambda: deque(maxlen=2 * WINDOW)
     )  # most / least - 1
+    slowest: deque[int] = field(default_factory=lambda: deque(maxlen=SLOWEST))  # whose the most was
 
 
 class RankTimes:
@@ -83,17 +86,21 @@ class RankTimes:
             self.hosts.setdefault(who, host)
         self.version += 1
 
-    def note_spread(self, kind: str, iteration: int, least: float, most: float) -> None:
-        """The least and the most over all ranks, where the log does not say whose they are."""
+    def note_spread(
+        self, kind: str, iteration: int, least: float, most: float, slowest: int | None = None
+    ) -> None:
+        """The least and the most over all ranks; slowest: whose the most is, where the log says it."""
         times = self._kind(kind)
         if times is not None and 0 < least <= most:
             times.spread.append((iteration, most / least - 1.0))
+            if slowest is not None:
+                times.slowest.append(slowest)
             self.version += 1
 
     def take(self, time: RankTime, iteration: int, prefix: Prefix) -> None:
         """A timer line; iteration: of the step printed last."""
         if time.rank is None:
-            self.note_spread(time.kind, iteration, time.ms, time.most_ms or time.ms)
+            self.note_spread(time.kind, iteration, time.ms, time.most_ms or time.ms, time.most_rank)
         else:
             self.note(time.kind, time.rank, iteration, time.ms, prefix.host)
 

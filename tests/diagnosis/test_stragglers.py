@@ -200,3 +200,75 @@ def test_a_long_past_is_read_in_samples_and_still_tells(tmp_path: Path) -> None:
     _, (finding,) = found(tmp_path, lines)
     assert finding.rank == 9
     assert finding.iteration == pytest.approx(600, abs=16)
+
+
+def detector(iterations: Sequence[int], rank: Callable[[int], int], excess: float) -> Iterator[str]:
+    """Megatron's step lines with its straggler detector's line behind each."""
+    rng = random.Random(11)
+    for i in iterations:
+        yield from megatron_step(i)
+        slow = excess if i > 40 else 0.02
+        yield (
+            f" 0: INFO:megatron.core.utils:[2024-03-14 23:07:56] | MnRtt/Rnk: {400 + rng.random():.2f}ms/8 |"
+            f" MxRtt/Rnk: {400 * (1 + slow) + rng.random():.2f}ms/{rank(i)} | MnPwr/Rnk: 601796W/8 |"
+        )
+
+
+def megatron_step(i: int) -> Iterator[str]:
+    yield next(iter(megatron(1, [i], healthy, lambda r: 1.0)))
+
+
+def spreading(iterations: Sequence[int]) -> Iterator[str]:
+    """The least and the most, which drift apart; nobody says whose they are."""
+    for i in iterations:
+        yield from megatron_step(i)
+        yield "(min, max) time across ranks (ms):"
+        yield f"    forward-compute {'.' * 32}: (100.00, {102.0 if i <= 40 else 140.0:.2f})"
+
+
+def test_the_straggler_detectors_slowest_rank_is_named(tmp_path: Path) -> None:
+    _, (finding,) = found(tmp_path, detector(STEPS, lambda i: 5 if i % 9 else 3, 0.3))
+    assert (finding.id, finding.rank) == ("F223", 5)
+    assert "Rank 5 takes 30% longer" in finding.text
+
+
+def test_no_rank_is_named_where_it_changes(tmp_path: Path) -> None:
+    _, (finding,) = found(tmp_path, detector(STEPS, lambda i: i % 7, 0.3))
+    assert (finding.id, finding.rank) == ("F223", None)
+
+
+def test_a_healthy_detector_is_quiet(tmp_path: Path) -> None:
+    got, findings = found(tmp_path, detector(STEPS, lambda i: 5, 0.03))
+    assert (got.status, findings) == ("healthy", [])
+
+
+WARNING = "STRAGGLER DETECTION WARNING: Some"
+TIMEOUT = (
+    "[rank{rank}]:[E1130 05:54:03.095152109 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=77, OpType=ALLREDUCE, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran for "
+    "600012 milliseconds before timing out."
+)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "rank"),
+    [
+        ([TIMEOUT.format(rank=r) for r in range(8) if r != 6], 6),
+        (["[rank0]: RuntimeError: Rank 4 failed to pass monitoredBarrier in 1800000 ms"], 4),
+        ([f"{WARNING} GPUs have worse relative performance. Affected ranks: [3]"], 3),
+        ([f"{WARNING} GPUs performance dropped. Affected ranks: {{StragglerId(rank=2, node='n1')}}"], 2),
+        ([TIMEOUT.format(rank=r) for r in (1, 5)], None),  # many are silent
+        ([], None),
+    ],
+)  # fmt: skip
+def test_drifting_ranks_are_named_by_what_else_the_log_says(
+    tmp_path: Path, evidence: list[str], rank: int | None
+) -> None:
+    def lines() -> Iterator[str]:
+        yield from spreading(STEPS)
+        yield from evidence
+
+    got, _ = found(tmp_path, lines())
+    (finding,) = (f for f in got.findings if f.id == "F223")
+    assert finding.rank == rank
+    assert ("does not say which" in finding.text) == (rank is None)

@@ -23,6 +23,9 @@ _NAME = re.compile(r"^\s{0,8}([a-z][\w-]{1,60}?) ?\.{0,64}:\s*$")
 _RANK = re.compile(rf"^\s{{0,12}}rank\s{{1,8}}(\d{{1,7}}): {_NUMBER}\s*$")
 _BOTH = re.compile(rf"^\s{{0,8}}([a-z][\w-]{{1,60}}?) ?\.{{0,64}}: \({_NUMBER}, {_NUMBER}\)\s*$")
 _ENGINE = re.compile(rf"\brank=(\d{{1,7}}) time \(ms\) \| ([a-z_]{{1,40}}): {_NUMBER}")
+# Megatron's straggler detector (--log-straggler): the time of what it traces, least and most, each with its rank.
+_DETECTOR = re.compile(rf"MnRtt/Rnk: {_NUMBER}ms/\d{{1,7}} \| MxRtt/Rnk: {_NUMBER}ms/(\d{{1,7}})")
+TRACED = "traced work"
 MAX_LINES = 100_000  # of one block
 ALL_BLOCKS, EVERY = 64, 8  # of a long past, every block at first, then every eighth
 
@@ -33,7 +36,7 @@ class RankTimers(Format):
     name = "rank-timers"
     # Megatron's timers of its last rank ("time (ms) | forward-compute") stand beside every step: they must be no
     # candidates, or reading a log takes ten times as long.
-    triggers = ("across ranks (ms)", "forward_microstep: ")
+    triggers = ("across ranks (ms)", "forward_microstep: ", "MxRtt/Rnk: ")
 
     def __init__(self) -> None:
         self._left = 0
@@ -64,6 +67,11 @@ class RankTimers(Format):
             if engine is not None and engine.group(2) in OWN_WORK:
                 yield from _time(engine.group(2), int(engine.group(1)), engine.group(3))
             return
+        if "MxRtt/Rnk: " in text:
+            detected = _DETECTOR.search(text)
+            if detected is not None:
+                yield from _time(TRACED, None, detected.group(1), detected.group(2), int(detected.group(3)))
+            return
         self._left -= 1
         # The last character tells which of the three a line can be.
         last = text.rstrip()[-1:]
@@ -87,7 +95,9 @@ class RankTimers(Format):
         self._left = 0
 
 
-def _time(kind: str, rank: int | None, ms: str, most: str | None = None) -> Iterable[RankTime]:
+def _time(
+    kind: str, rank: int | None, ms: str, most: str | None = None, most_rank: int | None = None
+) -> Iterable[RankTime]:
     value, greatest = decimal(ms), decimal(most) if most is not None else None
     if value is not None and (most is None or greatest is not None):
-        yield RankTime(kind, rank, value, greatest)
+        yield RankTime(kind, rank, value, greatest, most_rank)

@@ -55,7 +55,21 @@ class FilterWindow(Window[ScreenResultType]):
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        self.query_one(RowList).show_rows(self.rows(event.value))
+        rows = self.query_one(RowList)
+        rows.show_rows(self.rows(event.value))
+        best = self.best(event.value, [row.key for row in rows.rows])
+        if best is not None:
+            rows.go_to(best)
+
+    def best(self, wanted: str, keys: Sequence[str]) -> str | None:
+        """The option to stand on while typing: the one of that very name, else one that begins so, else the first."""
+        word = wanted.strip().lower()
+        if not word or not keys:
+            return None
+        named = {key: {key.lower(), label.lower()} for key, label, _ in self._options if key in set(keys)}
+        same = [key for key in keys if word in named.get(key, set())]
+        begin = [key for key in keys if any(name.startswith(word) for name in named.get(key, set()))]
+        return (same or begin or list(keys))[0]
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:

@@ -94,10 +94,12 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
     extra = np.where(partitioned & (accumulated > w), accumulated - w, 0.0)
     kept = np.where((c.zero >= 2) & ~three, share, np.where(three, 0.0, size))
     gradients = kept * (w + extra)
-    at_reduction = np.where(partitioned, REDUCE_BUCKET * w, 0.0)
-    without = c.engine & ~c.last & setup.bucket_in_last_stage_only
-    without = without | ((c.zero == 1) & (not setup.zero1_bucket))
-    bucket = np.where(without, 0.0, at_reduction)
+    # Without a bucket of its own, what is reduced together is copied into one block.
+    copies = (c.zero == 1) & (not setup.zero1_bucket)
+    at_reduction = np.where(
+        partitioned, w * np.where(copies, np.minimum(size, REDUCE_BUCKET), REDUCE_BUCKET), 0.0
+    )
+    bucket = np.where(copies | (c.engine & ~c.last & setup.bucket_in_last_stage_only), 0.0, at_reduction)
     copied = np.where(accumulated > w, w * size, np.where(size <= ENGINE_BUCKET, w * size, 0.0))
     reduction = np.where(
         bf16_class,

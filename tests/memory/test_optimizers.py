@@ -109,6 +109,20 @@ def test_old_versions_keep_gradients_into_the_next_step() -> None:
         assert bool(s.gradients_outlive_step[0]) is kept
 
 
+@pytest.mark.parametrize(
+    ("deepspeed", "stage", "has"),
+    [("0.12.6", 1, False), ("0.13.0", 1, True), ("0.19.8", 1, True), ("0.6.0", 2, True)],
+)
+def test_zero1_has_a_bucket_of_its_own_since_0_13(deepspeed: str, stage: int, has: bool) -> None:
+    """Before, gradients were copied into one block at the reduction: no more than there are, and only then."""
+    trainer = Trainer("megatron-deepspeed", None, deepspeed, pipeline_engine=stage == 1)
+    s, size = _states(trainer, support.layout(zero_stage=stage, precision="fp16"))
+    bucket = 2 * 5e8
+    assert float(s.bucket[0]) == (bucket if has else 0.0)
+    rest = float(s.reduction[0]) - 2 * size
+    assert rest == pytest.approx(0.0 if has else min(bucket, 2 * size), abs=1.0)
+
+
 def test_ulysses_shards_the_optimizer_over_sequence_ranks_too() -> None:
     trainer = Trainer("megatron-deepspeed", None, NEW)
     layout = support.layout(context_parallel=2, context_method="ulysses", zero_stage=1)

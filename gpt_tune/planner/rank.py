@@ -15,7 +15,7 @@ Indices = NDArray[np.intp]
 TIE = 0.01
 # Micro batches from which adding up in bf16 counts as a risk, and what risks weigh.
 MANY_ACCUMULATIONS = 8
-UNSAFE, TIGHT, OVER, SLOW_LINK, GATHERS = 0.03, 0.02, 0.10, 0.10, 0.15
+UNSAFE, TIGHT, OVER, SLOW_LINK, GATHERS, ALONE = 0.03, 0.02, 0.10, 0.10, 0.15, 0.05
 # Share of the memory from which the allocator has to give cached blocks back.
 EDGE = 0.97
 # Rows looked at for the best N: alternatives of one layout may fill many of the first places.
@@ -34,6 +34,7 @@ CAUTIONS = (
     "counts on memory that the allocator must free again in every step",
     "sends tensor-parallel traffic over the network",
     "gathers all weights over the network in every pass (ZeRO-3)",
+    "needs DeepSpeed on a single GPU, where it has nothing to split",
 )
 
 
@@ -47,7 +48,8 @@ def cautions(
     for all of it: it fits when cached memory is given back, but a published run at that edge took twice its time.
     10 % for tensor parallelism over more than the fast_gpus that share a fast link: no measured run does it.
     15 % for DeepSpeed's ZeRO-3 over the network: Narayanan et al. (2104.04473, table 2) found it 6 % slower than
-    tensor and pipeline parallelism at 175B and 24 % at 530B, and no measured run here has it.
+    tensor and pipeline parallelism at 175B and 24 % at 530B, and no measured run here has it. 5 % for fine-tuning
+    under DeepSpeed on one GPU: one more package, and checkpoints of its own, for the memory of some tables.
     """
     f = features(trainer)
     many = batch.gradient_accumulation_steps >= MANY_ACCUMULATIONS
@@ -56,12 +58,14 @@ def cautions(
     unsafe = many & bf16 & low[np.clip(batch.zero_stage, 0, 3)] & f.deepspeed
     sharing = batch.data_parallel * batch.context_parallel * batch.tensor_parallel > fast_gpus
     gathers = (batch.zero_stage == 3) & sharing & f.deepspeed & (f.finetune is None)
+    alone = (batch.zero_stage > 0) & (batch.data_parallel == 1) & (f.finetune is not None)
     marks = (
         (UNSAFE, unsafe),
         (TIGHT, (memory_share > 0.9) & (memory_share <= EDGE)),
         (OVER, np.clip((memory_share - EDGE) / (1.0 - EDGE), 0.0, 1.0)),
         (SLOW_LINK, batch.tensor_parallel > fast_gpus),
         (GATHERS, gathers),
+        (ALONE, alone),
     )
     return tuple(np.asarray(1.0 + weight * mark, dtype=np.float64) for weight, mark in marks)
 

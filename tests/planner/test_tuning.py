@@ -96,3 +96,13 @@ def test_a_search_ranks_by_the_job_as_it_is() -> None:
     assert huge.rejected_count > small.rejected_count
     data = json.loads(json.dumps(plan_json(request(**card), small), allow_nan=False))
     assert len(data["plans"]) == len(small.plans)
+
+
+@pytest.mark.parametrize("gpu", ["a10g", "l4", "a100-40", "h200"])
+@pytest.mark.parametrize("trainer", ["qlora", "lora"])
+def test_one_gpu_takes_deepspeed_only_where_it_must(gpu: str, trainer: str) -> None:
+    """There is nothing to split; it only turns tables back to 16 bits, and is one more package."""
+    plans = search(request("qwen3-8b", 1, gpu, trainer=trainer, seq_length=1536, top=50)).plans
+    if any(p.layout.zero_stage == 0 and (p.memory.oom_probability or 0) < 0.02 for p in plans):
+        assert plans[0].layout.zero_stage == 0
+    assert {p.layout.zero_stage for p in plans} >= {2}

@@ -179,6 +179,24 @@ def opened(profile: Profile) -> Profile:
     return replace(profile, finetune=tune)
 
 
+def as_unplanned(profile: Profile) -> Profile:
+    """The profile with what a job without a plan took where it was left open, so that it runs again as it did."""
+    tune, batch = profile.finetune, profile.training.global_batch_size
+    micro, steps = tune.micro_batch_size, tune.gradient_accumulation_steps
+    if batch is None:
+        micro, steps = micro or DEFAULT_MICRO_BATCH, steps or DEFAULT_ACCUMULATION
+    elif steps is None:
+        micro = micro or DEFAULT_MICRO_BATCH
+    checkpointing = tune.gradient_checkpointing is not False
+    tune = replace(
+        tune,
+        micro_batch_size=micro,
+        gradient_accumulation_steps=steps,
+        gradient_checkpointing=checkpointing,
+    )
+    return replace(profile, finetune=tune)
+
+
 def steps_of(profile: Profile, batch: int) -> int | None:
     """Optimizer steps of the whole run: as asked, or at most those of max_samples; None where only the data tells."""
     tune = profile.finetune

@@ -60,6 +60,11 @@ def refuse_unplanned(profile: Profile, site: Site | None = None, cluster: Cluste
             f"Recipe {profile.recipe} has no layout to plan.",
             f"Those that have: {', '.join(n for n in recipes.names() if recipes.planned(n))}.",
         )
+    if qlora_model.awaited(profile):
+        raise UserError(
+            "Nothing says what is fine-tuned: finetune.weights is empty.",
+            "Name weights (--set finetune.weights=..) or a model (--model NAME).",
+        )
     if needs_plan(profile, site, cluster):
         return
     for sentence in recipes.get(profile.recipe).problems(profile):

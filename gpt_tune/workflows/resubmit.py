@@ -50,7 +50,7 @@ def again(record: RunRecord, with_fix: bool = False, more: tuple[str, ...] = ())
     # A change of what the layout rests on may contradict the old layout: the planner finds a new one.
     kept = {} if any(c.startswith(_LAYOUT_RESTS_ON) for c in changes) else flat_layout(layout)
     if tunes(profile):
-        profile = qlora_layout.with_layout(profile, kept)
+        profile = qlora_layout.with_layout(profile, kept) if layout else qlora_layout.as_unplanned(profile)
     else:
         profile = replace(profile, layout=LayoutChoice(fixed={**kept, **profile.layout.fixed}))
     return Resubmission(settings.with_settings(profile, changes), tuple(changes), exclusions)

@@ -114,6 +114,13 @@ def test_one_layout_of_a_profile_is_estimated(gpt_tune: Run) -> None:
             "shape of 'x/y'",
         ),
         ((QLORA, "--gpu", "h200", "--set", "finetune.lora_targets=c_attn"), "c_attn"),
+        (
+            (QLORA, "--gpu", "h200", "--set", "model.id=gpt-1.3b", "--set", "finetune.weights="),
+            "weights is empty",
+        ),
+        ((QLORA, "--gpu", "h200", "--set", "finetune.micro_batch_size=0"), "micro_batch_size"),
+        ((QLORA, "--gpu", "h200", "--set", "finetune.gradient_accumulation_steps=-3"), "accumulation"),
+        ((QLORA, "--gpu", "h200", "--set", "finetune.lora_rank=0"), "lora_rank is 0"),
         ((QLORA, "--gpu", "h200", "--global-batch-size", "33"), "32"),
         ((QLORA, "--gpu", "h200", "--gpus", "63"), "64"),
         ((QLORA, "--gpu", "h200", "--fix", "zero_stag=1"), "zero_stage"),

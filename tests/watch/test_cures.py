@@ -20,7 +20,7 @@ from gpt_tune.recipes import qlora_layout
 from gpt_tune.toml import dump
 from gpt_tune.workflows.cures import changes_of, going_on, settings_of
 from gpt_tune.workflows.flat_layout import flat_layout
-from gpt_tune.workflows.records import prediction_of
+from gpt_tune.workflows.records import prediction_of, profile_of
 from gpt_tune.workflows.request import plan_request
 from gpt_tune.workflows.resubmit import again
 
@@ -227,3 +227,35 @@ def test_a_planned_fine_tuning_run_is_expected_to_take_a_time_and_to_have_no_spe
     assert (expected.low_ms, expected.high_ms) == pytest.approx((1000 * plan.step.low, 1000 * plan.step.high))
     assert expected.device_gib == plan.memory.device_gib
     assert expected.model_tflops is expected.mfu is expected.tokens_per_second_per_gpu is None
+
+
+@pytest.mark.parametrize(
+    ("tune", "batch", "expected"),
+    [
+        ({}, None, (1, 4, True)),
+        ({"micro_batch_size": 2}, None, (2, 4, True)),
+        ({"gradient_checkpointing": False}, None, (1, 4, False)),
+        ({}, 64, (1, None, True)),
+        ({"gradient_accumulation_steps": 2}, 64, (None, 2, True)),
+    ],
+)
+def test_a_run_without_a_plan_runs_again_as_it_did(
+    home: Path, tune: dict[str, Any], batch: int | None, expected: tuple[Any, ...]
+) -> None:
+    """It took the trainer's usual numbers: a planner that knows its GPU by now does not choose others."""
+    profile = Profile(recipe="qlora", finetune=Finetune(weights="Qwen/Qwen3-8B", data="some/data", **tune))
+    profile = replace(profile, training=replace(profile.training, global_batch_size=batch))
+    new = again(record_of(profile)).profile
+    found = new.finetune
+    assert (
+        found.micro_batch_size,
+        found.gradient_accumulation_steps,
+        found.gradient_checkpointing,
+    ) == expected
+    assert qlora_layout.counts_of(new, 8) == qlora_layout.counts_of(profile, 8)
+
+
+def test_open_choices_are_open_again_when_a_profile_is_read(home: Path) -> None:
+    for tune in (Finetune(), Finetune(micro_batch_size=2, gradient_checkpointing=False, strategy="zero2")):
+        record = record_of(Profile(recipe="qlora", finetune=tune))
+        assert profile_of(record).finetune == tune

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from gpt_tune.profiles.schema import Finetune, LayoutChoice, ModelChoice, Profil
 from gpt_tune.recipes import qlora_choices, qlora_layout, qlora_model
 from gpt_tune.recipes.base import JobSpec, Rendered
 from gpt_tune.resources import data_dir
+from gpt_tune.workflows.file_findings import findings
 from gpt_tune.workflows.request import iterations_of, needs_plan, plan_request
 from tests.recipes import stubs
 from tests.recipes.specs import put
@@ -355,3 +357,18 @@ def test_what_cannot_be_estimated_is_not_planned() -> None:
     named = profile(experts, model=ModelChoice(id="mixtral-8x7b"))
     assert not needs_plan(named), "experts in 4 bits are refused with a sentence of their own"
     assert needs_plan(replace(named, finetune=replace(experts, base_weights="16bit")))
+
+
+@pytest.mark.parametrize("gpus", [1, 8, 16])
+def test_a_planned_run_passes_its_own_lint_and_shellcheck(tmp_path: Path, gpus: int) -> None:
+    asked = profile(replace(TUNE, steps=100), gpus=gpus)
+    for plan in plans(asked)[::6]:
+        spec = replace(
+            spec_of(tmp_path, asked, plan), gpus=gpus, gpus_per_node=min(gpus, 8), nodes=max(1, gpus // 8)
+        )
+        rendered = recipes.render(spec)
+        assert [f for f in findings(spec, rendered) if f.severity != "info"] == []
+        script = put(rendered, tmp_path / f"{gpus}-{plan.rank}")
+        done = subprocess.run(["shellcheck", str(script)], capture_output=True, text=True, check=False)
+        assert done.stdout == ""
+        assert rendered.prediction.total_steps == 100

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpt_tune.memory.columns import Bools, Columns, Floats
-from gpt_tune.memory.setup import FSDP, MEGATRON_LM, Setup
+from gpt_tune.memory.setup import FSDP, MEGATRON_LM, NANOTRON, Setup
 
 # Tensors of one MLP activation alive at once inside Megatron's scripted bias-gelu (nothing fuses it since
 # nvFuser left torch) and its backward; read off H200 runs.
@@ -127,8 +127,9 @@ def _mlp_elements(setup: Setup, c: Columns) -> Floats:
     if not model.gated_mlp:
         elements = 2.0 * width
     else:
-        # Unfused, silu(gate) is kept too.
-        elements = (3.0 if setup.trainer.name == MEGATRON_LM else 4.0) * width
+        # Unfused, silu(gate) is kept too (nanotron's GLUActivation is, though it stands for a Megatron-LM here).
+        fused = setup.trainer.name == MEGATRON_LM and setup.trainer.version != NANOTRON
+        elements = (3.0 if fused else 4.0) * width
     if model.moe:
         # Dispatched copies of the hidden states, into and out of the experts.
         share = _sparse_share(c)

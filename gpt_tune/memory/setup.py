@@ -15,6 +15,7 @@ MEGATRON_DEEPSPEED = "megatron-deepspeed"
 MEGATRON_LM = "megatron-lm"
 FSDP = "fsdp"
 BIGSCIENCE = "bigscience"  # a version of Megatron-DeepSpeed
+NANOTRON = "nanotron"  # counted as a version of Megatron-LM
 DEEPSPEED_HF = "deepspeed"  # Hugging Face models on DeepSpeed
 
 # BF16_Optimizer frees 16-bit gradients after the step since this DeepSpeed; before it did so only at the next

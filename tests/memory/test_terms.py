@@ -144,6 +144,18 @@ def test_unfused_softmax_keeps_seven_bytes_a_score() -> None:
     assert unfused - fused == pytest.approx(24 * 2 * 16 * 2048**2 / 2**30)
 
 
+def test_a_gated_mlp_that_is_not_fused_keeps_one_tensor_more() -> None:
+    """nanotron multiplies silu(gate) with up as two operations; Megatron-LM's kernel keeps gate, up and product."""
+    model = support.llama(layers=2)
+    fused, apart = (
+        _estimate({"micro_batch_size": 2, "data_parallel": 8, "zero_stage": 1}, model, trainer)
+        .stages[0]
+        .activations
+        for trainer in (Trainer("megatron-lm", None, None), Trainer("megatron-lm", "nanotron", None))
+    )
+    assert apart - fused == pytest.approx(2 * 2 * 2 * 2048 * model.ffn / 2**30)
+
+
 def test_the_first_stage_holds_most_micro_batches_and_the_last_the_logits() -> None:
     e = _estimate({"pipeline_parallel": 4, "gradient_accumulation_steps": 16})
     assert e.stages[0].activations > e.stages[1].activations > e.stages[2].activations

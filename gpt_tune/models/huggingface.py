@@ -10,7 +10,7 @@ from gpt_tune.errors import UserError, nearest, shown
 from gpt_tune.models import gpt_family, latent, llama_family, other_families
 from gpt_tune.models.config_reader import Config, ConfigReader, Fields
 from gpt_tune.models.fields import from_fields
-from gpt_tune.models.nearest_shape import in_words
+from gpt_tune.models.nearest_shape import USUAL_LENGTH, in_words
 from gpt_tune.models.shape import ModelShape
 from gpt_tune.words import count_words
 
@@ -21,13 +21,14 @@ _READERS: dict[str, Callable[[ConfigReader], Fields]] = {
 }
 
 # Known architectures that no ModelShape describes.
+_NO_DECODERS = ("bert", "t5", "bart", "whisper", "clip", "roberta", "vit")
 _BEYOND = {
     "layers with a state space are not modelled": ("jamba", "mamba", "mamba2", "falcon_mamba", "zamba2", "bamba"),
     "its output matrix has a bias": ("gptj", "codegen", "phi"),
     "its norms have no parameters": ("olmo",),
     "it norms whole queries and keys": ("olmo2", "olmo3", "olmoe", "flex_olmo"),
     "its experts have biases": ("gpt_oss",),
-    "it is no decoder alone": ("bert", "t5", "bart", "whisper", "clip", "roberta", "vit"),
+    "it is no decoder alone": _NO_DECODERS,
 }  # fmt: skip
 
 
@@ -62,17 +63,24 @@ def from_config(config: Config, where: str, model_id: str) -> ModelShape:
     if reader is None:
         raise _unsupported(kind, config, where)
     data = {name: value for name, value in reader(ConfigReader(config, where)).items() if value is not None}
-    return from_fields(data, where, model_id)
+    return from_fields(_usual_length(data), where, model_id)
+
+
+def _usual_length(data: Fields) -> Fields:
+    """A config states the longest text a model takes, which is rarely what it is trained with."""
+    longest = data.get("seq_length", 0)
+    if data.get("positions", "learned") == "learned" or longest <= USUAL_LENGTH:
+        return data
+    note = f"The config allows sequences of {longest:,} tokens; {USUAL_LENGTH:,} are planned unless a length is given."
+    return {**data, "seq_length": USUAL_LENGTH, "notes": (*data.get("notes", ()), note)}
 
 
 def _unsupported(kind: str, config: Config, where: str) -> UserError:
     named = kind or _class_names(config) or "no model_type"
-    about = in_words(config)
-    instead = (
-        f"About the same shape: --model {about}"
-        if about
-        else "Any decoder can be given as layers=..,hidden=..,heads=.."
-    )
+    about = in_words(config) if kind not in _NO_DECODERS else ""
+    instead = "Any decoder can be given as layers=..,hidden=..,heads=.."
+    if about:
+        instead = f"About the same shape: --model {about}"
     if kind in latent.KINDS:
         count = latent.parameters(config)
         size = f" (its {count_words(count)} parameters are counted)" if count else ""
@@ -85,7 +93,7 @@ def _unsupported(kind: str, config: Config, where: str) -> UserError:
     known = f"Supported: {', '.join(sorted(_READERS))}."
     return UserError(
         f"The architecture {shown(named)} of {where} is not supported{_why(kind)}.",
-        f"{near}{instead} {known}",
+        f"{near}{known} {instead}",
     )
 
 

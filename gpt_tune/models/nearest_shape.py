@@ -23,6 +23,10 @@ _NAMES = {
     "dense_layers": ("first_k_dense_replace",),
 }
 
+_OF_EXPERTS = ("experts_per_token", "expert_ffn", "dense_layers", "shared_expert_ffn")
+# Tokens of most published training of models that take far longer texts: Llama 3, DeepSeek and Gemma 2 state it.
+USUAL_LENGTH = 8192
+
 
 def in_words(config: Mapping[str, Any]) -> str:
     """`layers=..,hidden=..,heads=..,...` of what a config says; "" when that says too little or is no shape."""
@@ -31,10 +35,17 @@ def in_words(config: Mapping[str, Any]) -> str:
         value = next((config[n] for n in names if config.get(n) is not None), None)
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             found[field] = value
+    shared = config.get("n_shared_experts")
+    if (
+        isinstance(shared, int)
+        and not isinstance(shared, bool)
+        and 0 < shared < 100
+        and "expert_ffn" in found
+    ):
+        found["shared_expert_ffn"] = shared * found["expert_ffn"]
+    found["seq_length"] = min(found.get("seq_length", USUAL_LENGTH), USUAL_LENGTH)
     if "experts" not in found:
-        found = {
-            k: v for k, v in found.items() if k not in ("experts_per_token", "expert_ffn", "dense_layers")
-        }
+        found = {k: v for k, v in found.items() if k not in _OF_EXPERTS}
     if config.get("rms_norm_eps") is not None:
         found |= {"norm": "rmsnorm", "gated_mlp": "true", "linear_bias": "false", "tied_embeddings": "false"}
     if "rope_theta" in config or "rotary_dim" in config or "partial_rotary_factor" in config:

@@ -110,3 +110,22 @@ def test_what_is_not_supported_is_told_why_and_offered_the_nearest_shape_that_is
 def test_a_variant_that_is_not_counted_is_refused(name: str, changes: dict[str, Any], key: str) -> None:
     with pytest.raises(UserError, match=key):
         from_config({**FAMILIES[name]["config"], **changes}, "x/config.json", "x")
+
+
+def test_a_long_context_is_not_the_length_of_training() -> None:
+    """The catalogue's Llama 3.1 trains on 8,192 tokens; its config.json says 131,072."""
+    config = {**FAMILIES["command-r"]["config"], "max_position_embeddings": 131072}
+    shape = from_config(config, "x/config.json", "x")
+    assert shape.seq_length == 8192
+    assert any("131,072" in note for note in shape.notes)
+    short = from_config({**config, "max_position_embeddings": 4096}, "x/config.json", "x")
+    assert (short.seq_length, [n for n in short.notes if "allows" in n]) == (4096, [])
+    learned = from_config(FAMILIES["gpt-neo-1.3b"]["config"] | {"max_position_embeddings": 16384}, "x", "x")
+    assert learned.seq_length == 16384
+
+
+def test_an_encoder_is_offered_no_shape_of_its_own() -> None:
+    config = {**FAMILIES["smollm3-3b"]["config"], "model_type": "bert"}
+    with pytest.raises(UserError, match="no decoder alone") as caught:
+        from_config(config, "x/config.json", "x")
+    assert "--model layers=36" not in caught.value.hint

@@ -71,17 +71,14 @@ def connect(name: str | None = None) -> Scheduler:
         return scheduler if slurm else _only(behind_ssh) or Local()
     if name == slurm:
         return scheduler
-    siblings = _siblings(scheduler) if slurm else {}
-    if name in siblings:
-        return siblings[name]()
-    raise unknown_name("cluster", name, [*([slurm] if slurm else []), *siblings, *behind_ssh, LOCAL])
-
-
-def _siblings(scheduler: SlurmCli) -> dict[str, Callable[[], Scheduler]]:
-    """Other clusters of this machine's accounting database, and what connects to each."""
+    # Other clusters of this machine's accounting database.
     from gpt_tune.schedulers import slurm_siblings
 
-    return {n: partial(slurm_siblings.SiblingSlurm, n) for n in slurm_siblings.names(scheduler)}
+    sibling = slurm_siblings.connect(scheduler, name) if slurm else None
+    if sibling is not None:
+        return sibling
+    siblings = slurm_siblings.names(scheduler) if slurm else ()
+    raise unknown_name("cluster", name, [*([slurm] if slurm else []), *siblings, *behind_ssh, LOCAL])
 
 
 def discover(name: str | None = None) -> Cluster:

@@ -213,6 +213,8 @@ _LOST = re.compile(
     r"|no route to host",
     re.IGNORECASE,
 )
+# Said before anything is sent: the way to another cluster (-M) leads through slurmdbd.
+_NO_DATABASE = re.compile(r"problem talking to (the )?database", re.IGNORECASE)
 _NOISE = re.compile(
     r"^(sbatch|scancel|squeue|sinfo|scontrol|sacct|srun): (error: )?|^slurm_\w+( error)?: ", re.IGNORECASE
 )
@@ -237,6 +239,8 @@ def sentence(words: str) -> str:
 
 def refused(words: str) -> SchedulerError:
     """The error for a submission that came back with `words`."""
+    if _NO_DATABASE.search(words):
+        return no_database()
     if is_lost(words):
         return SubmitUnknown(
             f"The connection to the Slurm controller broke during the submission: {sentence(words)}.",
@@ -257,7 +261,17 @@ def failed(command: str, words: str) -> SchedulerError:
     )
 
 
+def no_database() -> Unreachable:
+    return Unreachable(
+        "Slurm's accounting database (slurmdbd) does not answer, and clusters other than this machine's own are "
+        "reached through it.",
+        "Their jobs go on. Try again when it is back; this machine's own cluster can be used meanwhile.",
+    )
+
+
 def unreachable(words: str = "") -> Unreachable:
+    if _NO_DATABASE.search(words):
+        return no_database()
     detail = f": {sentence(words)}" if words else ""
     return Unreachable(
         f"The Slurm controller does not answer{detail}.",

@@ -125,8 +125,10 @@ class SlurmCli:
         done = self.commands.run(["scontrol", "ping"], within_seconds or _PING_SECONDS)
         if re.search(r"\bis UP\b", done.text):
             return
-        if "DOWN" in done.text or refusals.is_lost(done.words):
+        if "DOWN" in done.text:
             raise refusals.unreachable()
+        if refusals.is_lost(done.words):
+            raise refusals.unreachable(done.words)
         raise SchedulerError(
             f"Slurm does not work on this machine: {refusals.sentence(done.words)}.",
             "Run gpt-tune on a login node, or set SLURM_CONF to the cluster's slurm.conf.",

@@ -135,6 +135,20 @@ class SlurmCluster:
         finally:
             os.kill(pid, signal.SIGCONT)
 
+    @contextmanager
+    def accounting_down(self) -> Iterator[None]:
+        """Without slurmdbd."""
+        pid = processes.read_pid(self.folder / "slurmdbd.pid")
+        assert pid is not None
+        processes.kill([pid], (signal.SIGTERM, signal.SIGKILL))
+        try:
+            yield
+        finally:
+            self._daemon("slurmdbd")
+            processes.wait_until(
+                lambda: self.run("sacctmgr", "-n", "show", "cluster", check=False), 30, "slurmdbd's answer"
+            )
+
     def is_up(self) -> bool:
         return "is UP" in self.run("scontrol", "ping", check=False)
 

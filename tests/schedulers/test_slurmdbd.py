@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from gpt_tune.ledger import JobRecord, Ledger
 from gpt_tune.schedulers import refusals
 from gpt_tune.schedulers.base import ENDED, JobStatus, SubmitRequest
 from gpt_tune.schedulers.slurm_cli import SlurmCli
-from tests.cluster import SlurmCluster, processes, wait_until
+from tests.cluster import SlurmCluster, wait_until
 from tests.jobs.helpers import prepared, refreshed_until, rendered
 from tests.jobs.test_find import PLAIN
 
@@ -137,10 +136,7 @@ def test_accounting_is_out_and_comes_back(cluster_with_accounting: SlurmCluster,
         )
     )
     ledger.put_job(JobRecord("r1", job_id, 0, "RUNNING"))
-    pid = processes.read_pid(slurm.folder / "slurmdbd.pid")
-    assert pid is not None
-    processes.kill([pid], (signal.SIGTERM, signal.SIGKILL))
-    try:
+    with slurm.accounting_down():
         with pytest.raises(SchedulerError, match="accounting"):
             SlurmCli().history([job_id], SINCE)
         (seen,) = jobs.refresh(ledger, Forgetful())
@@ -151,11 +147,6 @@ def test_accounting_is_out_and_comes_back(cluster_with_accounting: SlurmCluster,
         )
         jobs.refresh(ledger, Forgetful())
         assert ledger.get("r2").phase == "intent"  # accounting may know it
-    finally:
-        slurm._daemon("slurmdbd")
-        wait_until(
-            lambda: slurm.run("sacctmgr", "-n", "show", "cluster", check=False), 30, "slurmdbd's answer"
-        )
     history_of(job_id)
     jobs.refresh(ledger, Forgetful())
     done = ledger.get("r1")

@@ -68,6 +68,8 @@ def batch_sizes(text: Any, gpus: int) -> tuple[int, ...]:
         sizes = _between(low, high, gpus)
     else:
         sizes = {_size(part) for part in text.split(",") if part.strip()}
+    if not sizes:
+        raise UserError(f"The list of batch sizes {text!r} names none.", "Write for example 256,512.")
     if len(sizes) > MOST_BATCHES:
         raise UserError(f"{len(sizes)} batch sizes are too many to compare.", f"Give at most {MOST_BATCHES}.")
     return tuple(sorted(sizes))

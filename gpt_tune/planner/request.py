@@ -80,6 +80,11 @@ def build_request(
     nodes_of(count, machine.gpus_per_node)
     fixed = choices.check_fixed(fix) if isinstance(fix, Mapping) else choices.parse_fix(fix)
     sizes = () if global_batch_size is None else batch_sizes(global_batch_size, count)
+    if len(sizes) > 1 and "global_batch_size" in fixed:
+        raise UserError(
+            f"--global-batch-size {global_batch_size} and --fix global_batch_size={fixed['global_batch_size']} disagree.",
+            "Give one of them.",
+        )
     batch = sizes[0] if sizes else None
     aim, target, share = checked(objective, target_seconds, within)
     tokens = _optional(seq_length, "sequence length", _LARGEST_SEQUENCE) or shape.seq_length

@@ -132,6 +132,8 @@ def test_batch_size_texts(text: Any, gpus: int, sizes: tuple[int, ...]) -> None:
         ({"global_batch_size": "0..8"}, "below 1"),
         ({"global_batch_size": "-8,8"}, "below 1"),
         ({"global_batch_size": ",".join(map(str, range(1, 40)))}, "too many"),
+        ({"global_batch_size": ",,"}, "names none"),
+        ({"global_batch_size": "64,128", "fix": ["global_batch_size=64"]}, "disagree"),
         ({"objective": "speed"}, "objective"),
         ({"objective": "gpus", "target_seconds": float("nan")}, "target step time"),
         ({"objective": "gpus", "target_seconds": -1}, "target step time"),

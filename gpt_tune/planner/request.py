@@ -81,8 +81,9 @@ def build_request(
     fixed = choices.check_fixed(fix) if isinstance(fix, Mapping) else choices.parse_fix(fix)
     sizes = () if global_batch_size is None else batch_sizes(global_batch_size, count)
     if len(sizes) > 1 and "global_batch_size" in fixed:
+        one = fixed["global_batch_size"]
         raise UserError(
-            f"--global-batch-size {global_batch_size} and --fix global_batch_size={fixed['global_batch_size']} disagree.",
+            f"--global-batch-size {global_batch_size} and --fix global_batch_size={one} disagree.",
             "Give one of them.",
         )
     batch = sizes[0] if sizes else None

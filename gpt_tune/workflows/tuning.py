@@ -28,6 +28,14 @@ def model_of(draft: Draft) -> str:
     return qlora_model.settled(draft.profile).model.id
 
 
+def trained_model(profile: Profile) -> str:
+    """What a profile trains, in a word: fine-tuning weights of no known shape, these."""
+    if not tunes(profile):
+        return profile.model.id
+    known = qlora_model.known(profile)
+    return (known.id if known is not None else profile.finetune.weights).rstrip("/").rpartition("/")[2]
+
+
 def refuse_contradiction(draft: Draft) -> None:
     """UserError for a batch that micro batch, accumulation and GPUs do not make."""
     cluster = None if draft.plan_only else draft.cluster

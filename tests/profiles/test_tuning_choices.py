@@ -15,6 +15,7 @@ from gpt_tune.planner.types import Plan
 from gpt_tune.profiles.schema import Finetune, Profile, Resources, Site
 from gpt_tune.workflows import choices, launch, whatif
 from gpt_tune.workflows.draft import YOU, Draft
+from gpt_tune.workflows.tuning import trained_model
 from tests.profiles.test_choices import EVERYTHING, planning, value
 from tests.profiles.test_choices import asked as pages
 
@@ -351,3 +352,20 @@ def test_a_folder_of_weights_here_is_planned_by_its_own_shape(tmp_path: Path) ->
     draft = tuning(finetune__weights=str(tmp_path))
     assert choices.plan_request(draft).model.layers == 28
     assert "its config.json" in words(draft, "model")
+
+
+@pytest.mark.parametrize(
+    ("weights", "model", "shown"),
+    [
+        ("Qwen/Qwen3-8B", "", "qwen3-8b"),
+        ("nobody/mystery", "", "mystery"),
+        ("nobody/mystery", "llama-3.1-8b", "llama-3.1-8b"),
+        ("/shared/weights/mine/", "", "mine"),
+    ],
+)
+def test_a_list_of_profiles_names_what_is_fine_tuned(weights: str, model: str, shown: str) -> None:
+    profile = tuning(finetune__weights=weights).profile
+    if model:
+        profile = replace(profile, model=replace(profile.model, id=model))
+    assert trained_model(profile) == shown
+    assert trained_model(replace(profile, recipe="megatron-lm")) == profile.model.id

@@ -241,5 +241,7 @@ def _cells(name: str, profile: Any, own: bool) -> tuple[Any, ...]:
     of = "you" if own else "shipped"
     if isinstance(profile, str):
         return name, of, "", "", [(profile, "bad")]
-    model = "" if profile.recipe in ("smoke", "custom") else profile.model.id  # those bring their own
+    from gpt_tune.workflows.tuning import trained_model  # loads the planner
+
+    model = "" if profile.recipe in ("smoke", "custom") else trained_model(profile)  # those bring their own
     return name, of, profile.recipe, model, [(profile.description, "muted")]

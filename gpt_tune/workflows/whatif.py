@@ -11,10 +11,14 @@ from gpt_tune import planner, recipes
 from gpt_tune.errors import UserError
 from gpt_tune.hardware.sizes import nodes_of
 from gpt_tune.layouts import choices
+from gpt_tune.layouts.batch import LayoutBatch
 from gpt_tune.layouts.choices import ACCUMULATION, CHOICES
 from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.trainers import is_finetune
+from gpt_tune.planner import mend
 from gpt_tune.planner.build import derived
+from gpt_tune.planner.evaluate import LARGEST_OOM_PROBABILITY, Evaluator
+from gpt_tune.planner.request import normalised
 from gpt_tune.planner.types import EstimateResult, Plan, PlanRequest, Problem, Rejected
 from gpt_tune.workflows.ordering import pairs
 from gpt_tune.workflows.turnables import (
@@ -36,7 +40,10 @@ __all__ = ["ASKED", "Turnable", "Turned", "held", "mended", "turn", "turnables",
 # Larger ones are typing errors; the limits also keep products inside 64 bits.
 _MOST = {GPUS: 65_536, BATCH: 10_000_000, LENGTH: 10_000_000}
 _LENGTHS = tuple(2**n for n in range(7, 21))  # 128 to 1M tokens
-_CHANGE = re.compile(r"([a-z_]+(?:\.[a-z_]+)?)=([\w.]+)")
+_KEY = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)?)=(\w+)")
+# The first change that advice names, with the keys that go with it (planner.cure, planner.mend).
+_CHANGE = re.compile(rf"{_KEY.pattern}(?: or \d+)*(?: with {_KEY.pattern}(?:, {_KEY.pattern})*)?")
+_LENGTH = re.compile(r"sequence length of (\d+)")
 _MORE_GPUS = re.compile(r"(\d+) GPUs")
 
 
@@ -49,12 +56,13 @@ def held(recipe: str) -> frozenset[str]:
 class Turned:
     """What came of one change: the question as it is now, and the layout judged and estimated for it.
 
-    note: why nothing has changed, where it has not.
+    note: why nothing has changed, where it has not. memory: what is wrong where it is legal and does not fit.
     """
 
     request: PlanRequest
     result: EstimateResult
     note: str = ""
+    memory: Problem | None = None
 
 
 def turn(request: PlanRequest, plan: Plan, key: str, by: int) -> Turned:
@@ -74,7 +82,20 @@ def turn(request: PlanRequest, plan: Plan, key: str, by: int) -> Turned:
     same = turned.result.plan is not None and turned.result.plan.layout == plan.layout
     if same and turned.request == request:
         return replace(turned, note=f"{NAMES[key][0]} goes no {'further up' if by > 0 else 'lower'} here.")
-    return turned
+    return _against_the_limit(turned)
+
+
+def _against_the_limit(turned: Turned) -> Turned:
+    """With the problem of a layout that runs out of memory, and the one change with which it would not."""
+    plan = turned.result.plan
+    risk = 0.0 if plan is None else plan.memory.oom_probability or 0.0
+    if plan is None or not turned.result.legal or risk <= LARGEST_OOM_PROBABILITY:
+        return turned
+    free = normalised(replace(turned.request, precision=plan.layout.precision, fixed={}))
+    fix = mend.memory_fixes(Evaluator(free), LayoutBatch.of([plan.layout]))[0]
+    need, limit = plan.memory.device_gib, plan.memory.limit_gib or 0.0
+    text = f"It needs about {need:.0f} GiB of {limit:.0f} GiB: it runs out of memory with a chance of {risk:.0%}."
+    return replace(turned, memory=Problem("out-of-memory", text, fix or "more GPUs"))
 
 
 def _tuning_step(request: PlanRequest, plan: Plan, key: str, by: int) -> str:
@@ -87,6 +108,10 @@ def _tuning_step(request: PlanRequest, plan: Plan, key: str, by: int) -> str:
 
 def typed(request: PlanRequest, plan: Plan, key: str, text: str) -> Turned:
     """The plan with one number as the user wrote it; what cannot be taken is a problem, and nothing has changed."""
+    return _against_the_limit(_typed(request, plan, key, text))
+
+
+def _typed(request: PlanRequest, plan: Plan, key: str, text: str) -> Turned:
     try:
         if key in ASKED:
             return _asking(request, plan.layout, replace(request, **_whole(request, key, text)))
@@ -115,15 +140,22 @@ def typed_all(request: PlanRequest, plan: Plan, text: str) -> Turned:
 
 def mended(request: PlanRequest, rejected: Rejected) -> Turned:
     """A near miss with the one change that was advised for it; as it is where the advice is no change of a key."""
-    change, gpus = _CHANGE.search(rejected.fix), _MORE_GPUS.fullmatch(rejected.fix)
+    gpus, length = _MORE_GPUS.fullmatch(rejected.fix), _LENGTH.search(rejected.fix)
     if gpus is not None:
         return _on_more_gpus(request, rejected.layout, int(gpus[1]))
-    fixed = choices.parse_fix([f"{change[1]}={change[2]}"]) if change is not None else {}
-    return _with(request, rejected.layout, fixed)
+    if length is not None:
+        shorter = replace(request, seq_length=int(length[1]))
+        return _against_the_limit(replace(_with(shorter, rejected.layout, {}), request=shorter))
+    change = _CHANGE.search(rejected.fix)
+    found = _KEY.findall(change[0]) if change is not None else []
+    asked: dict[str, Any] = {key: int(value) for key, value in found if key in ASKED}
+    changed = replace(request, **asked) if asked else request
+    fixed = choices.parse_fix([f"{key}={value}" for key, value in found if key not in ASKED])
+    return _against_the_limit(replace(_with(changed, rejected.layout, fixed), request=changed))
 
 
 def _with(request: PlanRequest, layout: Layout, fixed: dict[str, Any]) -> Turned:
-    changed = derived(choices.apply(layout, fixed), request)
+    changed = derived(choices.apply(layout, fixed), request, fixed)
     free = replace(request, precision=changed.precision, fixed={})
     return Turned(request, _unranked(planner.estimate(free, changed)))
 

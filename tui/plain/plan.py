@@ -242,6 +242,8 @@ def _wrong_changes(text: str) -> str | None:
 def _tell_trial(turned: whatif.Turned, ask: Asker) -> None:
     for problem in turned.result.problems:
         ask.say(f"  not legal: {problem.text}" + (f" Instead: {problem.fix}" if problem.fix else ""))
+    if turned.memory is not None:
+        ask.say(f"  careful: {turned.memory.text} Instead: {turned.memory.fix}")
     if turned.result.plan is not None:
         tell(turned.request, turned.result.plan, ask)
 

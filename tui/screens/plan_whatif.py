@@ -33,6 +33,7 @@ class WhatIf(Tasks):
     asked: PlanRequest | None = None
     _trial: EstimateResult | None = None  # as turned, perhaps illegal
     _note: str = ""  # why the last turn changed nothing
+    _short: Problem | None = None  # what the memory lacks, where the layout is legal
     _turned_request: PlanRequest | None = None
     _begun: Plan | None = None  # where the turning began
     _mending: Rejected | None = None  # the near miss it began from
@@ -92,9 +93,11 @@ class WhatIf(Tasks):
             self.task_failed(UserError(problem.text, problem.fix))
             return
         self._begin(None, turned.request, turned.result)
+        self._short = turned.memory
+        self.show_detail()
 
     def _begin(self, plan: Plan | None, asked: PlanRequest, trial: EstimateResult) -> None:
-        self._begun, self._waiting, self._note = plan, [], ""
+        self._begun, self._waiting, self._note, self._short = plan, [], "", None
         self._turned_request, self._trial = asked, trial
         if plan is not None:
             self._mending = None
@@ -144,7 +147,7 @@ class WhatIf(Tasks):
             answer = EstimateResult(answer.legal, answer.problems, self._trial.plan)
         else:
             self._turned_request = turned.request
-        self._trial, self._note = answer, turned.note
+        self._trial, self._note, self._short = answer, turned.note, turned.memory
         self._show_knobs()
         self.show_detail()
         self._turn_next()
@@ -161,7 +164,7 @@ class WhatIf(Tasks):
         trial, asked = self._trial, self._turned_request
         if trial is None:
             return []
-        lines: list[Line] = problem_lines(trial.problems)
+        lines: list[Line] = problem_lines((*trial.problems, *([self._short] if self._short else [])))
         if self._note:
             lines.append([("        ", ""), (self._note, "warn")])
         if trial.plan is None or asked is None:

@@ -202,7 +202,7 @@ def test_each_near_miss_with_a_change_advised_fits_with_it(model: str, gpus: int
     request = choices.plan_request(draft_for(model, gpus, "p5"))
     found = planner.search(request)
     advised = [near for near in found.rejected if "=" in near.fix]
-    assert {near.rule for near in advised} > {"out-of-memory"}
+    assert any(near.rule == "out-of-memory" for near in advised)
     for near in advised:
         turned = whatif.mended(request, near)
         assert turned.result.legal, (near, turned.result.problems)

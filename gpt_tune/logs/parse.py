@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
+import lzma
 import math
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from gpt_tune.errors import UserError
 from gpt_tune.logs.facts import RunFacts
@@ -25,6 +29,8 @@ __all__ = ["LogParser", "ParseResult", "Run", "parse_csv", "parse_files", "parse
 SCHEMA = "gpt-tune/parse/1"
 BLOCK_BYTES = 2 * 1024 * 1024  # what about fits in the cache with its columns
 MAX_LINE_BYTES = 1024 * 1024
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_UNPACK: dict[str, Callable[[str | Path], Any]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}
 STEP_KEYS = (
     "iteration", "step_time_ms", "loss", "learning_rate", "grad_norm", "loss_scale", "logged_tflops",
     "logged_tflops_kind", "model_tflops", "tokens_per_second_per_gpu", "samples_per_second", "skipped", "nan",
@@ -106,20 +112,52 @@ def read_blocks(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[bytes]:
 def laid_out(path: str | Path, size: int = BLOCK_BYTES) -> Iterator[Block]:
     """The same without copies: each block is good until the next one is asked for. Raises UserError."""
     try:
-        with Path(path).open("rb", buffering=0) as file:
+        with _opened(path) as file:
             yield from _fill(file, bytearray(size + MAX_LINE_BYTES + ROOM), size)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, lzma.LZMAError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UserError(
             f"Cannot read the log {path}: {reason}.", "Check the path and its permissions."
         ) from error
 
 
+def packed(path: str | Path) -> str | None:
+    """With what a file is compressed, None when it is not."""
+    if not Path(path).is_file():
+        return None  # a pipe can be read only once
+    with Path(path).open("rb") as file:
+        head = file.read(6)
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _opened(path: str | Path) -> BinaryIO:
+    """The file, unpacked on the way when it is compressed. UserError for a kind that Python cannot unpack."""
+    kind = packed(path)
+    if kind == "zstd":
+        raise UserError(f"{path} is compressed with zstd.", f"Unpack it first: zstd -d {path}")
+    unpack = _UNPACK.get(kind or "")
+    return cast("BinaryIO", unpack(path)) if unpack is not None else Path(path).open("rb", buffering=0)
+
+
+def _read_into(file: BinaryIO, view: memoryview) -> int:
+    """How many bytes came; a compressed file may end in the middle, as one that was copied while it grew."""
+    if isinstance(file, io.FileIO):
+        return file.readinto(view)
+    count = 0
+    try:
+        while count < len(view) and (some := file.read1(len(view) - count)):  # type: ignore[attr-defined]
+            view[count : count + len(some)] = some
+            count += len(some)
+    except EOFError:
+        pass
+    return count
+
+
 def _fill(file: BinaryIO, buffer: bytearray, size: int) -> Iterator[Block]:
     """Reads behind the beginning of the line that the last block left over."""
     view = memoryview(buffer)
     kept = 0
-    while count := file.readinto(view[kept : kept + size]):  # type: ignore[attr-defined]
+    while count := _read_into(file, view[kept : kept + size]):
         if buffer[kept] == 0 and not view[kept : kept + count].tobytes().strip(b"\0"):
             continue
         end = buffer.rfind(b"\n", kept, kept + count) + 1

@@ -18,6 +18,8 @@ _PREFIX = re.compile(
     r"(?P<srun>(?:P\d{1,3} {1,4})?\d{1,7}): "
     r"|\[(?P<default>default\d{1,5})\]:"
     r"|\[(?P<rank>[Rr]ank ?\d{1,7})\](?=:|\s|\[):?"
+    r"|\[rank-(?P<primus>\d{1,7})/\d{1,7}\](?=\[|\s|:)"
+    r"|\[(?P<compact>\d{8} \d\d:\d\d:\d\d)\](?=\[|\s)"
     r"|\[(?P<mpirun>\d{1,3},\d{1,7})\]<std(?:out|err)>:"
     r"|\((?P<ray>[\w. -]{0,64}pid=\d{1,10}[^()]{0,80})\)(?= )"
     r"|(?P<torchx>[\w.-]{0,63}[A-Za-z_][\w.-]{0,63}/\d{1,5})(?= [\[ A-Z])"
@@ -51,7 +53,19 @@ _DEEPSPEED = re.compile(
     r"(?:(?P<srun>\d{1,7}): )?\[(?P<date>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\] \[(?:INFO|WARNING)\] "
     r"\[[\w./-]{1,80}:\d{1,6}:\w{1,60}\] \[(?P<rank>Rank \d{1,7})\](?= [a-z])"
 )
-_LABELS = ("srun", "default", "rank", "mpirun", "ray", "torchx", "host", "axolotl", "nanotron", "nccl_host")
+_LABELS = (
+    "srun",
+    "default",
+    "rank",
+    "mpirun",
+    "ray",
+    "torchx",
+    "host",
+    "axolotl",
+    "primus",
+    "nanotron",
+    "nccl_host",
+)
 _TIMES = ("date", "stamp")
 _DIGITS = re.compile(r"\d{1,7}")
 
@@ -110,7 +124,9 @@ def read(line: str) -> Prefix:
             labels.append(value)
         if kind == "rank":
             rank = _number(value)
-        elif kind in ("srun", "axolotl"):
+        elif kind == "compact" and time is None:
+            time = seconds(f"{value[:4]}-{value[4:6]}-{value[6:]}")
+        elif kind in ("srun", "axolotl", "primus"):
             rank = _number(value.split()[-1]) if rank is None else rank
         elif kind == "mpirun" and rank is None:
             rank = _number(value.split(",")[1])

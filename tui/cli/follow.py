@@ -42,8 +42,15 @@ def follow_files(
     log_format: str = "auto",
 ) -> int:  # fmt: skip
     """Follow log files, of a job of mine or of no job; those end only when the user stops, or with `once`."""
+    from gpt_tune.errors import UserError
+    from gpt_tune.logs.parse import packed
     from gpt_tune.workflows.watch import Watch
 
+    for path in paths:
+        if kind := packed(path):
+            raise UserError(
+                f"{path} is compressed ({kind}): it does not grow.", "gpt-tune parse and diagnose read it."
+            )
     gpus, source = (job.status.gpus, job.state_source) if job else (None, None)
     return follow(Watch(paths, gpus=gpus, state_source=source, log_format=log_format), once, as_json, None)
 

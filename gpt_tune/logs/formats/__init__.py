@@ -15,7 +15,7 @@ from gpt_tune.logs.formats.nanotron import Nanotron
 from gpt_tune.logs.formats.nemo import BridgeStepTime, Lightning, Nemo2
 from gpt_tune.logs.formats.rank_timers import RankTimers
 from gpt_tune.logs.formats.saves import Saves
-from gpt_tune.logs.formats.small import AwsFsdp, Fairseq, NanoGpt, Torchtune
+from gpt_tune.logs.formats.small import AwsFsdp, Fairseq, LitGpt, MaxText, NanoGpt, Torchtune
 from gpt_tune.logs.formats.torchtitan import Torchtitan
 
 # Order matters only within one line: marks and facts come before the steps they concern.
@@ -23,7 +23,7 @@ FORMATS: tuple[Callable[[], Format], ...] = (
     Arguments, Events, Saves, Memory, Usage, RankTimers, Launch,
     Megatron, Pipeline, Engine,
     HuggingFace, Torchtitan, Nemo2, Lightning, BridgeStepTime, Composer, Nanotron,
-    Torchtune, NanoGpt, Fairseq, AwsFsdp,
+    Torchtune, NanoGpt, Fairseq, AwsFsdp, MaxText, LitGpt,
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from gpt_tune.logs.types import RankMemory, Step
 # Which reader wins when several engines print one step: the trainer's own line over its engine's over a bar.
 TRAINER, ENGINE, COUNTER, BAR = 40, 30, 20, 10
 
-_NUMBER = re.compile(r"[-+]?(?:\d[\d.,]*(?:[eE][-+]?\d{1,4})?|\.\d+|[nN][aA][nN]|[iI][nN][fF])$")
+_NUMBER = re.compile(r"[-+]?(?:\d[\d.,]*(?:[eE][-+]?\d{1,4})?|\.\d+|[nN][aA][nN]|[iI][nN][fF](?:inity)?)$")
 _SUFFIX = {"": 0, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12, "P": 15, "E": 18}
 
 

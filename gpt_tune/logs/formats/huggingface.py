@@ -27,7 +27,10 @@ from gpt_tune.logs.types import RankMemory, Step
 
 _DICT = re.compile(r"\{(['\"][^{}]{1,4000})\}")
 _PAIR = re.compile(
-    r"['\"]([^'\"]{1,80})['\"]: ?(?:'([^']{0,80})'|\"([^\"]{0,80})\"|([^,'\"]{1,80}))(?:, ?|$)"
+    r"['\"]([^'\"]{1,80})['\"]: ?(?:'([^']{0,80})'|\"([^\"]{0,80})\""
+    # A figure may come in the wrapping of its library: np.float64(2.5), tensor(2.5, device='cuda:0').
+    r"|(?:np\.float\d{1,3}|numpy\.float\d{1,3}|tensor)\(([^,()'\"]{1,40})(?:,[^()]{0,80})?\)"
+    r"|([^,'\"]{1,80}))(?:, ?|$)"
 )
 _BAR = re.compile(
     r"(?P<what>[A-Za-z][\w ()./-]{0,60}: {1,4})?(?P<percent>\d{1,3})%\|[^|]{0,240}\| {0,4}"
@@ -104,9 +107,7 @@ class HuggingFace(Format):
             yield Fact("train_iters", str(self._total))
 
     def _dict(self, body: str, line: Line) -> Iterator[Item]:
-        pairs = {
-            m.group(1): (m.group(2) or m.group(3) or m.group(4) or "").strip() for m in _PAIR.finditer(body)
-        }
+        pairs = {m.group(1): next((g for g in m.groups()[1:] if g), "").strip() for m in _PAIR.finditer(body)}
         if "loss" not in pairs:
             if "train_runtime" in pairs:
                 yield from self._place(None)

@@ -30,6 +30,11 @@ NUMBERS: dict[str, tuple[str, int]] = {
     "TFLOPs": ("logged_tflops", 0),
     "TeraFLOPs": ("logged_tflops", 0),
     "throughput per GPU (TFLOP/s/GPU)": ("logged_tflops", 0),
+    # AMD's forks: Primus and ROCm's Megatron-LM.
+    "compute per GPU (TFLOP/s/GPU)": ("logged_tflops", 0),
+    "tokens per GPU (tokens/s/GPU)": ("tokens_per_second_per_gpu", 0),
+    "tokens/s/GPU inst/harmonic mean": ("tokens_per_second_per_gpu", 0),
+    "Tokens per second per GPU (Tok/s/GPU)": ("tokens_per_second_per_gpu", 0),
 }
 COUNTS: dict[str, str] = {
     "consumed samples": "consumed_samples",
@@ -41,6 +46,7 @@ KINDS: dict[str, TflopsKind] = {
     "TFLOPs": "hardware",
     "TeraFLOPs": "hardware",
     "throughput per GPU (TFLOP/s/GPU)": "model",
+    "compute per GPU (TFLOP/s/GPU)": "model",
     "approx flops per GPU": "hardware",
 }
 # Known keys that are neither a loss nor a figure of ours.
@@ -57,6 +63,8 @@ WITHIN_ZONE = frozenset(
     (
         "learning rate", "decoupled learning rate", "global batch size", "approx flops per GPU", "MFU", "HFU",
         "throughput per GPU (TFLOP/s/GPU)", "energy per GPU (J/iter/GPU)", "power per GPU (W/GPU)",
+        "compute per GPU (TFLOP/s/GPU)", "tokens per GPU (tokens/s/GPU)", "tokens/s/GPU inst/harmonic mean",
+        "Tokens per second per GPU (Tok/s/GPU)",
     )
 )  # fmt: skip
 DEEPSPEED_KEYS = frozenset(
@@ -70,6 +78,8 @@ MAIN_LOSSES = ("lm loss", "lm-loss", "lm_loss", "loss", "total loss")
 AUXILIARY = re.compile(r"balanc|moe|\bz[_ -]?loss|aux|mtp|router|indexer|ppl|perplexity", re.IGNORECASE)
 
 _ITERATION = re.compile(r"iteration\s{1,16}(\d{1,12})\s{0,2}/\s{0,12}(\d{1,12})\s{0,4}$")
+# Primus prints the figure of this step and an average behind it: `2701.3/2712.7`, `615.5 (avg 615.5)`.
+_WITH_AVERAGE = re.compile(r"([^\s/()]{1,32}) ?(?:/[^\s/()]{1,32}|\(avg [^\s/()]{1,32}\))$")
 _FLOPS = re.compile(r"([\d.,]{1,24})\s?([KMGTPE]?)FLOPS$")
 _FLOPS_POWER = {"": -12, "K": -9, "M": -6, "G": -3, "T": 0, "P": 3, "E": 6}
 # Another process' text inside a record; `print(..., flush=True)` of several ranks into one file does that.
@@ -139,7 +149,8 @@ def put(draft: Draft, key: str, value: str) -> None:
     step = draft.step
     if key in NUMBERS:
         name, power = NUMBERS[key]
-        number = scaled(value, power)
+        average = _WITH_AVERAGE.match(value)
+        number = scaled(average.group(1) if average is not None else value, power)
         if number is None:
             return
         setattr(step, name, number)
@@ -153,7 +164,9 @@ def put(draft: Draft, key: str, value: str) -> None:
         if match is not None:
             step.logged_tflops = scaled(match.group(1), _FLOPS_POWER[match.group(2)])
     elif key not in OTHERS:
-        loss = decimal(value) if draft.zone else None
+        # Forks print other figures behind the time; what is no loss by its name can be one only behind the batch size.
+        named = "loss" in key.lower()
+        loss = decimal(value) if named or (draft.zone and "global batch size" in draft.keys) else None
         if loss is None:
             return
         draft.losses[key] = loss

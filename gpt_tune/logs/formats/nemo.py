@@ -70,7 +70,8 @@ class Lightning(Format):
             if "reduced_train_loss" in pairs:
                 self.name = "nemo"
             step = Step(epoch * total + now, total_iterations=total if epoch == 0 else None)
-            loss = pairs.get("reduced_train_loss") or pairs.get("train_loss") or pairs.get("loss") or ""
+            keys = ("reduced_train_loss", "train_loss", "train_loss_step", "loss", "loss_step")
+            loss = next((pairs[key] for key in keys if pairs.get(key)), "")
             step.loss = decimal(loss)
             step.step_time_ms = scaled(pairs.get("train_step_timing in s", ""), 3)
             samples = decimal(pairs.get("consumed_samples", ""))

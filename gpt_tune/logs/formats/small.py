@@ -1,11 +1,11 @@
-"""Owns the one-line formats of small trainers: torchtune, nanoGPT, fairseq, and AWS' FSDP sample."""
+"""Owns the one-line formats of small trainers: torchtune, nanoGPT, fairseq, AWS' FSDP sample, MaxText, LitGPT."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from gpt_tune.logs.formats.base import TRAINER, Format, Item, Line, Record, decimal
+from gpt_tune.logs.formats.base import TRAINER, Format, Item, Line, Record, decimal, scaled
 from gpt_tune.logs.types import RankMemory, Step
 
 _TUNE_BAR = re.compile(r"(?<!\d)(\d{1,9})\|(\d{1,12})\|Loss: ([-+\w.]{1,32}?):? {0,4}(?=\d{1,3}%\||$|\s)")
@@ -102,3 +102,46 @@ class AwsFsdp(Format):
             step.samples_per_second = decimal(match.group(3))
             step.learning_rate = decimal(match.group(4))
             yield Record(step, TRAINER, line.prefix.time)
+
+
+_MAXTEXT = re.compile(
+    r"\bcompleted step: (\d{1,12}), seconds: ([-+\w.]{1,24}?), (?=TFLOP/s/device: )(.{1,400})"
+)
+_MAXTEXT_PAIR = re.compile(r"([\w/]{1,40}): ([-+\w.]{1,32}?)(?=,|\s|$)")
+
+
+class MaxText(Format):
+    """`completed step: 5, seconds: 1.234, TFLOP/s/device: .., Tokens/s/device: .., loss: ..`, counted from 0."""
+
+    name = "maxtext"
+    triggers = ("TFLOP/s/device: ",)
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        match = _MAXTEXT.search(line.full)
+        if match is None:
+            return
+        pairs = dict(_MAXTEXT_PAIR.findall(match.group(3)))
+        step = Step(int(match.group(1)), scaled(match.group(2), 3))
+        step.loss = decimal(pairs.get("loss", ""))
+        step.tokens_per_second_per_gpu = decimal(pairs.get("Tokens/s/device", ""))
+        step.logged_tflops = decimal(pairs.get("TFLOP/s/device", ""))
+        step.logged_tflops_kind = "model" if step.logged_tflops is not None else None
+        yield Record(step, TRAINER, line.prefix.time)
+
+
+_LITGPT = re.compile(
+    r"\biter (\d{1,12}) step (\d{1,12}) \| loss train: ([-+\w.]{1,24}),.{0,60}?"
+    r"\| iter time: [-+\w.]{1,24} ms( \(step\))?"
+)
+
+
+class LitGpt(Format):
+    """`Epoch 1 | iter 10 step 5 | loss train: .., | iter time: .. ms (step)`: the time is of one micro batch."""
+
+    name = "litgpt"
+    triggers = ("| iter time: ",)
+
+    def feed(self, line: Line) -> Iterable[Item]:
+        match = _LITGPT.search(line.full)
+        if match is not None and match.group(4):  # other micro batches belong to a step that is not done
+            yield Record(Step(int(match.group(2)), loss=decimal(match.group(3))), TRAINER, line.prefix.time)

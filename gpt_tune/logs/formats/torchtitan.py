@@ -17,6 +17,7 @@ _START = re.compile(
 _SIZE = re.compile(r"size: ([\d,]{1,20}) total parameters")
 # With pipeline parallelism only the last stage knows the loss; the others print this.
 _NO_LOSS = -1.0
+MOST_OFF = 3.0  # by which tokens a step may seem to change; more is a clock that was set
 
 
 class Torchtitan(Format):
@@ -27,6 +28,9 @@ class Torchtitan(Format):
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[int, float]] = {}
+        self._tokens: dict[
+            str, tuple[float, bool]
+        ] = {}  # of a step, by time and rate; whether the last did not fit
 
     def feed(self, line: Line) -> Iterable[Item]:
         match = _STEP.search(line.full)
@@ -44,11 +48,23 @@ class Torchtitan(Format):
         step.logged_tflops = grouped(fields.get("tflops", ""))
         if step.logged_tflops is not None:
             step.logged_tflops_kind = "model"
-        step.step_time_ms = self._time(step.iteration, line)
+        step.step_time_ms = self._sane(self._time(step.iteration, line), step, line.prefix.label)
         reserved = grouped(fields.get("memory", ""))
         if reserved is not None:
             yield RankMemory(line.prefix.rank, None, reserved, None, reserved)
         yield Record(step, TRAINER, line.prefix.time)
+
+    def _sane(self, ms: float | None, step: Step, label: str) -> float | None:
+        """The time between two lines, unless the clock was set meanwhile: by the rate, each step has as many tokens."""
+        rate = step.tokens_per_second_per_gpu
+        if ms is None or not rate:
+            return ms
+        tokens = ms * rate
+        known, off = self._tokens.get(label, (tokens, False))
+        fits = known / MOST_OFF < tokens < known * MOST_OFF
+        # A second step that does not fit either means that the batch has changed.
+        self._tokens[label] = (tokens if fits or off else known, not fits and not off)
+        return ms if fits else None
 
     def _time(self, iteration: int, line: Line) -> float | None:
         now = line.prefix.time

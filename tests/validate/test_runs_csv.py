@@ -102,6 +102,23 @@ def test_what_published_rows_mean() -> None:
     assert runs["korthikanti"].layout.virtual_pipeline in (1, 3)
 
 
+@pytest.mark.parametrize(
+    ("series", "hidden", "tensor", "heads"),
+    [
+        # The chronicle: "all NHEADS=64 (above too)"; where 64 does not fit, and elsewhere, heads of 128 or more.
+        ("tr11-h14336", "14336", "8", 64),
+        ("tr11-h14400", "14400", "8", 64),
+        ("tr11-h14350", "14350", "1", 82),
+        ("mine", "14336", "8", 112),
+    ],
+)
+def test_heads_that_are_not_stated(series: str, hidden: str, tensor: str, heads: int) -> None:
+    shape = {"series": series, "hidden": hidden, "heads": "", "ffn": str(4 * int(hidden))}
+    run = row(**shape, tensor_parallel=tensor, gpus=str(4 * int(tensor)))
+    assert run.model.heads == heads
+    assert run.model.heads * run.model.head_size == int(hidden)
+
+
 def test_few_kv_heads_do_not_mean_a_gated_mlp() -> None:
     nemotron = row(kv_heads="8", notes="nemotron4-15b; total", framework="NeMo 24.07")
     assert not nemotron.model.gated_mlp

@@ -48,8 +48,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "rocm": (
         "[2026-09-24 09:43:42] iteration        2/      20 | consumed samples:           32 | elapsed time per"
-        " iteration (ms): 658.3 | mem usages: 0.5462 | throughput per GPU (TFLOP/s/GPU): 1441.4 | Tokens per second per GPU"
-        " (Tok/s/GPU): 2645.8 | " + tail(),
+        " iteration (ms): 658.3 | mem usages: 0.5462 | throughput per GPU (TFLOP/s/GPU): 1441.4 | Tokens per second"
+        " per GPU (Tok/s/GPU): 2645.8 | " + tail(),
         {"iteration": 2, "step_time_ms": 658.3, "logged_tflops": 1441.4, "tokens_per_second_per_gpu": 2645.8,
          "loss": 2.352391},
     ),

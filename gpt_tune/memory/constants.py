@@ -49,8 +49,8 @@ CONSTANTS: dict[str, Constant] = {
         0.20,
         "share of the checkpoints of micro batches in flight",
         "cached blocks that checkpoints of other micro batches cut up: a pipeline's come and go in another order",
-        "replays of BigScience's fork, stage 0 of 700 pipelines with full recompute: 0.19 to 0.21 with "
-        "BF16_Optimizer, 0.12 with ZeRO-1 in fp16",
+        "replays of BigScience's fork against PyTorch's caching allocator, stage 0 of 656 random pipelines with full "
+        "recompute: 0.20 with BF16_Optimizer, which bf16 pipelines get (0.10 with ZeRO-1 in fp16)",
     ),
     "logits_gap": Constant(
         0.43, "share of one fp32 copy of the logits", "as layer_gap, for the loss", "the same replays"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,16 +56,21 @@ class _Tried:
     layout: Layout
 
 
+# Which layouts of a changed request fit into memory.
+Fits = Callable[[PlanRequest, Sequence[Layout]], Sequence[bool]]
+
+
 @dataclass(frozen=True, slots=True)
 class Cure:
-    """A change in words, and the layout and request it leads to; None where no change is known to help."""
+    """A change in words. fits: whether what it leads to fits into memory, where that was asked."""
 
     words: str
-    layout: Layout | None = None
-    request: PlanRequest | None = None
+    fits: bool = True
 
 
-def cures(request: PlanRequest, layouts: Sequence[Layout], faults: Sequence[Violation]) -> list[Cure]:
+def cures(
+    request: PlanRequest, layouts: Sequence[Layout], faults: Sequence[Violation], fits: Fits | None = None
+) -> list[Cure]:
     """For each layout and one rule it breaks: the change after which it breaks neither that rule nor a new one.
 
     Where there is none the rule's own words stay. What request.fixed names does not follow by itself.
@@ -74,20 +79,22 @@ def cures(request: PlanRequest, layouts: Sequence[Layout], faults: Sequence[Viol
         [_tried(request, layout, change) for change in _offered(fault.fix)]
         for layout, fault in zip(layouts, faults)
     ]
+    legal = _working(request, layouts, faults, offers)
+    room = _with_room([tried for tries in offers for tried in tries], fits)
     found = []
-    for layout, fault, tries, good in zip(
-        layouts, faults, offers, _working(request, layouts, faults, offers)
-    ):
+    for layout, fault, tries, good in zip(layouts, faults, offers, legal):
         working = [tried for tried, works in zip(tries, good) if works]
-        if working:
-            words = fault.fix if all(good) else _together([tried.change for tried in working])
-            found.append(Cure(words, working[0].layout, working[0].request))
+        best = [tried for tried in working if id(tried) in room]
+        if best or working:
+            chosen = best or working
+            words = fault.fix if len(chosen) == len(tries) else _together([t.change for t in chosen])
+            found.append(Cure(words, bool(best)))
         else:
-            found.append(_looked_for(request, layout, fault) or Cure(fault.fix))
+            found.append(_looked_for(request, layout, fault, fits) or Cure(fault.fix))
     return found
 
 
-def _looked_for(request: PlanRequest, layout: Layout, fault: Violation) -> Cure | None:
+def _looked_for(request: PlanRequest, layout: Layout, fault: Violation, fits: Fits | None) -> Cure | None:
     """The nearest change that works: of the keys the rule names before others, few keys before many."""
     own = list(dict.fromkeys(key for change in _offered(fault.fix) for key in change.keys))
     keys = [*own, *(key for key in KEYS if key not in own)]
@@ -98,10 +105,26 @@ def _looked_for(request: PlanRequest, layout: Layout, fault: Violation) -> Cure 
     tries += [whole for t in tries if (whole := _with_what_follows(t, request.fixed)) is not None]
     good = _working(request, [layout], [fault], [tries])[0]
     working = [tried for tried, works in zip(tries, good) if works]
+    room = _with_room(working, fits)
+    working = [tried for tried in working if id(tried) in room] or working
     if not working:
         return None
     best = min(working, key=lambda t: (next(iter(t.change.keys), "") not in own, len(t.change.keys)))
-    return Cure(best.change.words, best.layout, best.request)
+    return Cure(best.change.words, id(best) in room)
+
+
+def _with_room(tries: Sequence[_Tried], fits: Fits | None) -> set[int]:
+    """The identities of those that fit into memory; all of them where that is not asked."""
+    if fits is None:
+        return {id(tried) for tried in tries}
+    groups: dict[tuple[Trainer, int], list[_Tried]] = defaultdict(list)
+    for tried in tries:
+        groups[tried.request.trainer, tried.request.seq_length].append(tried)
+    room: set[int] = set()
+    for group in groups.values():
+        answers = fits(group[0].request, [tried.layout for tried in group])
+        room |= {id(tried) for tried, answer in zip(group, answers) if answer}
+    return room
 
 
 def _offered(fix: str) -> Iterator[_Change]:
@@ -216,7 +239,7 @@ def _shown(broken: Bools) -> Bools:
 def _together(changes: Sequence[_Change]) -> str:
     """Several changes that each work: "tensor_parallel=4 or 8"."""
     words = [change.words for change in changes]
-    first = words[0].partition("=")[0] + "="
+    first = words[0][: max(words[0].rfind("="), words[0].rfind(" ")) + 1]
     same = [w.removeprefix(first) for w in words[1:] if w.startswith(first)]
     return " or ".join([words[0], *same, *(w for w in words[1:] if not w.startswith(first))])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from gpt_tune.layouts import legality
 from gpt_tune.layouts.batch import LayoutBatch
-from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.layouts.layout import Layout
 from gpt_tune.layouts.rule import Violation
 from gpt_tune.planner import mend
 from gpt_tune.planner.build import default_layout
-from gpt_tune.planner.cure import Cure, cures
+from gpt_tune.planner.cure import cures
 from gpt_tune.planner.evaluate import LARGEST_OOM_PROBABILITY, Evaluator
 from gpt_tune.planner.judge import RULES, Judged, judge
-from gpt_tune.planner.types import Rejected
+from gpt_tune.planner.types import PlanRequest, Rejected
 
 MOST = 50
 # No rule fills the list alone.
@@ -110,12 +110,12 @@ def _in_words(
     enough = _enough_gpus(evaluator) if nothing_fits and lost else ""
     illegal = {row: judged.batch.row(row) for row in rows if row not in fixes}
     broken = _faults(evaluator, judged, illegal)
-    cured = dict(zip(broken, cures(evaluator.request, [*illegal.values()], [*broken.values()])))
-    far = set() if nothing_fits else _out_of_memory_after(evaluator, cured)
+    fits = None if nothing_fits else _fits
+    cured = dict(zip(broken, cures(evaluator.request, [*illegal.values()], [*broken.values()], fits)))
     found = []
     for row in rows:
-        if row in far:
-            continue
+        if row in cured and not cured[row].fits:
+            continue  # out of memory once it is legal: two changes away
         if row in broken:
             fault: Violation = broken[row]
             found.append(Rejected(illegal[row], fault.rule, fault.text, cured[row].words))
@@ -127,18 +127,10 @@ def _in_words(
     return tuple(found)
 
 
-def _out_of_memory_after(evaluator: Evaluator, cured: Mapping[int, Cure]) -> set[int]:
-    """The rows that would run out of memory once they are legal: two changes away, and so no near miss."""
-    far: set[int] = set()
-    settings: dict[tuple[Trainer, int], list[int]] = {}
-    for row, cure in cured.items():
-        if cure.request is not None:
-            settings.setdefault((cure.request.trainer, cure.request.seq_length), []).append(row)
-    for (trainer, length), rows in settings.items():
-        changed = Evaluator(replace(evaluator.request, trainer=trainer, seq_length=length))
-        batch = LayoutBatch.of([x for row in rows if (x := cured[row].layout) is not None])
-        far |= {r for r, p in zip(rows, changed.oom_probability(batch)[0]) if p > LARGEST_OOM_PROBABILITY}
-    return far
+def _fits(request: PlanRequest, layouts: Sequence[Layout]) -> list[bool]:
+    """Which layouts are more likely to fit into memory than not."""
+    oom = Evaluator(request).oom_probability(LayoutBatch.of(layouts))[0]
+    return [bool(chance <= LARGEST_OOM_PROBABILITY) for chance in oom]
 
 
 def _faults(evaluator: Evaluator, judged: Judged, illegal: Mapping[int, Layout]) -> dict[int, Violation]:

@@ -108,6 +108,8 @@ def test_following_each_fix_ends_at_a_legal_layout(question: dict[str, Any], fix
 
 def changed_layout(asked: PlanRequest, miss: Rejected) -> tuple[PlanRequest, Any]:
     """A near miss after its fix."""
+    if length := re.match(r"a sequence length of (\d+)(?: or \d+)*$", miss.fix):
+        return replace(asked, seq_length=int(length[1])), miss.layout
     first = re.match(KEY_VALUE, miss.fix)
     assert first, miss.fix
     others = re.match(r"(?: or \w+)* with (.*)", miss.fix[first.end() :])

@@ -23,18 +23,16 @@ class Order:
 
 
 ORDERS: dict[str, Order] = {
-    "rank": Order("the planner's ranking", "fastest, with caution about memory and risky settings"),
-    "step": Order("step time", "the same layouts by their step time alone", lambda p: p.step.seconds),
-    "memory": Order("memory", "the same layouts, least memory per GPU first", lambda p: p.memory.device_gib),
+    "rank": Order("the planner's ranking", "fastest, cautious about memory"),
+    "step": Order("step time", "fastest first, nothing else counts", lambda p: p.step.seconds),
+    "memory": Order("memory", "least memory per GPU first", lambda p: p.memory.device_gib),
     "risk": Order(
         "risk",
-        "the same layouts, smallest risk of running out first, then the fastest",
+        "least risk of running out first",
         lambda p: (round(p.memory.oom_probability or 0.0, 2), p.step.seconds),
     ),
-    "headroom": Order(
-        "most memory left", "searches again: at most 5 % slower than the fastest", None, "headroom"
-    ),
-    "gpus": Order("fewest GPUs", "searches again: the smallest number of GPUs that it fits on", None, "gpus"),
+    "headroom": Order("most memory left", "new search: at most 5 % slower", None, "headroom"),
+    "gpus": Order("fewest GPUs", "new search: fewest that it fits on", None, "gpus"),
 }
 # Those that only sort what a search has found.
 SORTS = tuple(name for name, order in ORDERS.items() if order.objective == "step")

@@ -42,7 +42,7 @@ NAMES: dict[str, tuple[str, str]] = {
 }
 # Fine-tuning jobs are made of other words, with these for the values.
 TUNING_NAMES = {
-    "zero_stage": ("strategy", "what GPUs share: ddp none, zero-2 gradients, zero-3 weights"),
+    "zero_stage": ("strategy", "shared: ddp none, zero-2 gradients, zero-3 weights"),
     "recompute.granularity": ("checkpointing", "activations are computed again: on or off"),
     BATCH: ("batch", "examples in a step of all GPUs"),
     LENGTH: ("length", "tokens in an example"),

@@ -17,7 +17,7 @@ from gpt_tune.profiles.schema import LayoutChoice
 from gpt_tune.workflows import choices, cost, ordering, sure, two_plans, whatif
 from gpt_tune.workflows.draft import YOU, Draft
 from tui.cli.compare_text import compared_lines
-from tui.cli.plan_text import layout_words, memory_words, show_plan
+from tui.cli.plan_text import layout_words, show_plan
 from tui.plain.ask import Asker, Item
 from tui.widgets.words import plural
 
@@ -69,7 +69,7 @@ def _ask(draft: Draft, found: _Found, order: str, ask: Asker) -> str:
     result = found.result
     plans = ordering.in_order(result.plans, order)
     items = [
-        Item(str(p.rank), f"{layout_words(p.layout)}: {p.step.seconds:.2f} s a step, {memory_words(p)} GiB")
+        Item(str(p.rank), f"{layout_words(p.layout)}: {p.step.seconds:.2f} s a step, {_memory(p)}")
         for p in plans
     ]
     tried = (
@@ -96,6 +96,12 @@ def _ask(draft: Draft, found: _Found, order: str, ask: Asker) -> str:
     best = f", {ordering.ORDERS[order].label} first" if order != "rank" else ", best first"
     title = f"\nPlan: {plural(result.searched, 'layout')} tried{best if plans else ''}"
     return ask.menu(title, items, str(plans[0].rank) if plans else _BACK)
+
+
+def _memory(plan: Plan) -> str:
+    """Short enough for a line of 80 columns."""
+    limit = "" if plan.memory.limit_gib is None else f" of {plan.memory.limit_gib:.0f}"
+    return f"{plan.memory.device_gib:.0f}{limit} GiB"
 
 
 # --- what can be looked at
@@ -219,7 +225,10 @@ def _change(
     while True:
         ways = [Item("more", "Change numbers")]
         ways = [Item("take", "Take it"), *ways] if legal else ways
-        way = ask.menu(f"\n{layout_words(plan.layout)}", [*ways, Item(_BACK, "Drop it")], ways[0].value)
+        default = (
+            "take" if legal and turned is not None else "more"
+        )  # what was not changed is not worth taking
+        way = ask.menu(f"\n{layout_words(plan.layout)}", [*ways, Item(_BACK, "Drop it")], default)
         if way == _BACK:
             return None
         if way == "take":

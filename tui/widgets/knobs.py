@@ -173,7 +173,7 @@ class Knobs(Painted, can_focus=True):
                 (" " * len(HEAD), ""),
                 (f"{knob.label} {self.typed}: Enter estimates it, Esc drops it", "accent"),
             ]
-        return [(" " * len(HEAD), ""), (f"{knob.means}  (↑↓, or type)", "muted")]
+        return [(" " * len(HEAD), ""), (f"{knob.means}  (↑↓ or type)", "muted")]
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return len(self._window(width)[1]) + 1

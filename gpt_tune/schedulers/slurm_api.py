@@ -6,13 +6,12 @@ import importlib.util
 import os
 import posixpath
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gpt_tune.errors import SchedulerError
-from gpt_tune.schedulers import hostlist, refusals, sbatch_lines, slurm_jobs, slurm_nodes, slurm_words
+from gpt_tune.schedulers import hostlist, refusals, sbatch_lines, slurm_jobs, slurm_words
 from gpt_tune.schedulers.base import (
     ENDED,
     Cluster,
@@ -82,25 +81,14 @@ class SlurmApi(SlurmCli):
         return None
 
     def discover(self) -> Cluster:
-        try:
-            data = self._ask("discover", _READ_SECONDS)
-        except _UseCommands:
-            found = super().discover()
-            return replace(found, notes=(*found.notes, *self._notes()))
-        except Refused as error:
-            raise refusals.failed("pyslurm", error.words) from error
-        configuration = self.configuration()
-        partitions, notes = slurm_nodes.of_rows(_rows(data))
-        return Cluster(
-            name=configuration["ClusterName"],
-            scheduler="slurm",
-            version=configuration.get("SLURM_VERSION", ""),
-            partitions=partitions,
-            notes=(*notes, f"asked through pyslurm {self._helper.version}"),
-        )
+        """By sinfo: pyslurm shows all GPUs as free where accounting does not count them."""
+        found = super().discover()
+        return replace(found, notes=(*found.notes, *self._notes()))
 
     def _notes(self) -> tuple[str, ...]:
-        return (f"Slurm's commands are used: {self.fallback}.",) if self.fallback else ()
+        if self.fallback:
+            return (f"Slurm's commands are used: {self.fallback}.",)
+        return (f"jobs go through pyslurm {self._helper.version}",) if self._helper.version else ()
 
     # -- jobs -------------------------------------------------------------------------------------
     def submit(self, request: SubmitRequest) -> str:
@@ -261,47 +249,6 @@ def _value(name: str, value: str) -> str | int:
     if name == "signal":  # it knows signals by their whole names
         return re.sub(r"(?<![A-Z])(?=(USR|TERM|INT|HUP|CONT|KILL|QUIT|ALRM))", "SIG", value.upper(), count=1)
     return value
-
-
-def _rows(data: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """sinfo's rows: one for each node of each partition."""
-    nodes = {n["name"]: n for n in data["nodes"]}
-    for partition in data["partitions"]:
-        limits = {
-            "Partition": partition["name"] + ("*" if partition["default"] else ""),
-            "Available": partition["state"].lower(),
-            "Time": _minutes(partition["time"]),
-            "DefaultTime": _minutes(partition["default_time"]),
-            "Size": f"1-{partition['max_nodes'] or 'infinite'}".replace("UNLIMITED", "infinite"),
-        }
-        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
-        for name in hostlist.expand(partition["nodes"]):
-            if name in nodes:
-                alike[_like(nodes[name])].append(name)
-        if not alike:
-            yield {**limits, "Nodes": "0", "StateLong": "", "NodeList": ""}
-        for (state, cpus, memory, features, gres, used), names in alike.items():
-            yield {
-                **limits, "StateLong": state, "Nodes": str(len(names)), "CPUs": cpus, "Memory": memory,
-                "Features": features, "Gres": gres, "GresUsed": used, "NodeList": hostlist.compress(names),
-            }  # fmt: skip
-
-
-def _like(node: Mapping[str, Any]) -> tuple[str, ...]:
-    def gres(counts: Mapping[str, Any]) -> str:
-        return ",".join(f"{name}:{count}" for name, count in counts.items())
-
-    return (
-        node["state"].lower(), str(node["cpus"] or 0), str(node["memory"] or 0), ",".join(node["features"]),
-        gres(node["gres"]), gres(node["used"]),
-    )  # fmt: skip
-
-
-def _minutes(value: int | str | None) -> str:
-    """A limit in sinfo's notation."""
-    if isinstance(value, int):
-        return slurm_words.duration(value * 60)
-    return "n/a" if value is None else "infinite"
 
 
 def _statuses(job: Mapping[str, Any]) -> list[JobStatus]:

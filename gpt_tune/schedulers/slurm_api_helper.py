@@ -58,34 +58,6 @@ def _ping(pyslurm: Any, request: dict[str, Any]) -> Any:
     return {"responding": bool(found.is_responding)}
 
 
-def _discover(pyslurm: Any, request: dict[str, Any]) -> Any:
-    nodes = [
-        {
-            "name": n.name,
-            "state": str(n.state),
-            "gres": dict(n.configured_gres or {}),
-            "used": dict(n.allocated_gres or {}),
-            "cpus": n.total_cpus,
-            "memory": n.real_memory,
-            "features": list(n.available_features or []),
-        }
-        for n in pyslurm.Nodes.load().values()
-    ]
-    partitions = [
-        {
-            "name": p.name,
-            "default": bool(p.is_default),
-            "state": str(p.state),
-            "time": p.max_time,
-            "default_time": p.default_time,
-            "max_nodes": p.max_nodes,
-            "nodes": p.nodes or "",
-        }
-        for p in pyslurm.Partitions.load().values()
-    ]
-    return {"nodes": nodes, "partitions": partitions}
-
-
 def _jobs(pyslurm: Any, request: dict[str, Any]) -> Any:
     """Jobs by number (several tasks of an array share one), or all of a user's."""
     wanted, uid = request.get("ids"), request.get("uid")
@@ -140,7 +112,6 @@ def _signal(pyslurm: Any, request: dict[str, Any]) -> Any:
 
 _DOES: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
     "ping": _ping,
-    "discover": _discover,
     "jobs": _jobs,
     "submit": _submit,
     "cancel": _cancel,

@@ -47,9 +47,23 @@ def scheduler(request: pytest.FixtureRequest) -> Iterator[SlurmApi]:
 
 
 def test_both_ways_see_the_same_cluster(scheduler: SlurmApi, slurm: SlurmCluster, tmp_path: Path) -> None:
+    job = slurm.run(
+        "sbatch",
+        "--parsable",
+        "-N2",
+        "--gres=gpu:b200:4",
+        "-p",
+        "dev",
+        "-o",
+        "/dev/null",
+        "--wrap",
+        "sleep 600",
+    )
+    slurm.wait_for_state(job, "RUNNING")
     api, cli = scheduler.discover(), SlurmCli().discover()
     assert (api.name, api.version) == (cli.name, cli.version)
     assert api.partitions == cli.partitions
+    assert [p.gpus_free for p in api.partitions if p.name == "dev"] == [64 - 8]
 
 
 def test_both_ways_see_the_same_job(scheduler: SlurmApi, slurm: SlurmCluster, tmp_path: Path) -> None:

@@ -74,36 +74,6 @@ class slurmctld:
         return _Record(is_responding=WHAT != "down")
 
 
-class Nodes:
-    """Three nodes, one of them drained."""
-
-    @staticmethod
-    def load() -> dict[str, _Record]:
-        _may_fail("discover")
-        return {
-            f"n{i}": _Record(
-                name=f"n{i}", state="IDLE+DRAIN" if i == 3 else "MIXED", configured_gres={"gpu:b200": 8},
-                allocated_gres={"gpu:b200": 2}, total_cpus=192, real_memory=2_000_000, available_features=["p6"],
-            )
-            for i in (1, 2, 3)
-        }  # fmt: skip
-
-
-class Partitions:
-    """One with nodes, one without."""
-
-    @staticmethod
-    def load() -> dict[str, _Record]:
-        return {
-            "dev": _Record(
-                name="dev", is_default=True, state="UP", max_time=120, default_time=60, nodes="n[1-3]"
-            ),
-            "none": _Record(
-                name="none", is_default=False, state="DOWN", max_time="UNLIMITED", max_nodes="UNLIMITED"
-            ),
-        }
-
-
 class Job(_Record):
     """One job that runs."""
 

@@ -155,10 +155,9 @@ def recomputes(request: PlanRequest, setting: Setting) -> list[tuple[int, int, i
             stray = METHODS.index(method) if method else 0
             found.append((GRANULARITIES.index(g), stray, layers or 0))
         elif method != "block" or layers:
-            # With method block the number of layers is found exactly, so larger chunks have no use.
+            # Larger chunks keep fewer inputs, which some layouts need beside method block, too.
             # Hugging Face's checkpointing knows single layers only.
-            single = wants_block(request, setting) or f.finetune is not None
-            chunks = CHUNKS[:1] if single else CHUNKS
+            chunks = CHUNKS[:1] if f.finetune is not None else CHUNKS
             sizes = [layers] if layers else list(chunks)
             found += [(_FULL, METHODS.index(method or "uniform"), n) for n in sizes]
     return found

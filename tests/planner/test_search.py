@@ -281,6 +281,14 @@ def test_no_more_layers_are_recomputed_than_memory_asks_for(model: str, trainer:
     assert all(p.step.seconds > best.step.seconds for p in whole)
 
 
+def test_chunks_of_layers_are_tried_beside_single_ones() -> None:
+    """They keep fewer inputs: with single layers nothing fits here."""
+    found = search(request("qwen2.5-14b", 8, "p4d", trainer="megatron-lm", seq_length=32768))
+    assert found.plans
+    assert {p.layout.recompute.method for p in found.plans} == {"uniform"}
+    assert all((p.layout.recompute.layers or 0) > 1 for p in found.plans)
+
+
 def test_ties_go_to_the_simpler_layout() -> None:
     simple = Layout(tensor_parallel=2, data_parallel=4)
     split = Layout(tensor_parallel=4, pipeline_parallel=2)

@@ -13,27 +13,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from gpt_tune.errors import UserError
-from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
-from gpt_tune.workflows import cost, ordering
+from gpt_tune.workflows import ordering
 from tui.screens.plan_ask import Asking
-from tui.screens.plan_whatif import WhatIf
+from tui.screens.plan_shown import YOURS, Shown
 from tui.screens.step import StepPage
 from tui.widgets.knobs import Knobs
 from tui.widgets.lines import Lines
-from tui.widgets.paint import Line
 from tui.widgets.plan_answer import answer_line
-from tui.widgets.plan_compare import asked_line, compared
-from tui.widgets.plan_lines import Told, detail, rejected_lines
 from tui.widgets.plan_table import REJECTED_COLUMNS, columns_for, rejected_columns, rejected_rows, table
 from tui.widgets.rows import RowList
-from tui.widgets.stage_view import stage_lines
-
-YOURS = "yours"  # the row of a layout turned by hand
-MARKED: Line = [
-    ("marked  ", "head"),
-    ("move to another layout to compare the two; c takes the mark away", "accent"),
-]
 
 
 class NearMisses(RowList):
@@ -48,7 +37,7 @@ class NearMisses(RowList):
         self.action_choose()
 
 
-class PlanStep(Asking, WhatIf, StepPage):
+class PlanStep(Asking, Shown, StepPage):
     """The centre piece."""
 
     CSS_PATH = "../styles/plan.tcss"
@@ -141,7 +130,7 @@ class PlanStep(Asking, WhatIf, StepPage):
         self._marked = None
         self.forget_turns()
         result = self._result
-        tuned = self._tuned
+        tuned = self.tuned
         self._show_table()
         rejected = self.query_one("#rejected", RowList)
         rejected.show_rows(
@@ -154,12 +143,7 @@ class PlanStep(Asking, WhatIf, StepPage):
             self.focus_table()
         self.refresh_bindings()
         self._show_answer()
-        self._show_detail()
-
-    @property
-    def _tuned(self) -> bool:
-        """Whether these are fine-tuning jobs, whose layouts are said in other words."""
-        return self._request is not None and is_finetune(self._request.trainer)
+        self.show_detail()
 
     def focus_table(self) -> None:
         """The keyboard to the layouts; to the near misses where nothing fits."""
@@ -195,30 +179,7 @@ class PlanStep(Asking, WhatIf, StepPage):
         self._show_table()
         self.query_one("#plans", RowList).action_move(-(10**6))
         self._show_answer()
-        self._show_detail()
-
-    # --- the one in detail
-
-    def current(self) -> Plan | None:
-        """The plan under the cursor."""
-        key = self.query_one("#plans", RowList).key
-        if key == YOURS:
-            return self.yours
-        plans = self._result.plans if self._result is not None else ()
-        return next((p for p in plans if str(p.rank) == key), None)
-
-    def chosen_now(self) -> tuple[PlanRequest, Plan] | None:
-        """The layout at hand and the question it answers: the one that is turned, else the one under the cursor."""
-        if self.trial is not None:
-            return self.trial
-        plan = self.current()
-        asked = self.asked if plan is not None and plan is self.yours else self._request
-        return None if plan is None or asked is None else (asked, plan)
-
-    def told(self, request: PlanRequest, plan: Plan) -> Told:
-        """What is said beside the plan's own numbers."""
-        run = cost.cost_of_run(self.tune.draft.profile, request, plan)
-        return Told(run.words, self._sure_short, self._sure, self.command(request, plan))
+        self.show_detail()
 
     def text_to_copy(self) -> str:
         if self.focused is self.query_one("#plans") or self.turning:
@@ -226,54 +187,17 @@ class PlanStep(Asking, WhatIf, StepPage):
             return "" if chosen is None else self.command(*chosen)
         return super().text_to_copy()
 
-    def _show_detail(self) -> None:
-        panel = self.query_one("#detail", Lines)
-        plan, width = self.current(), max(panel.size.width - 1, 40)
-        if self.turning:
-            panel.show(self.trial_lines(width))
-        elif plan is None or (self.has_class("-rejected") and not self.beside):
-            self._show_rejected_detail(panel)
-        elif self._marked is not None and self._marked is not plan:
-            names = (f"layout {self._marked.rank or 'yours'}", f"layout {plan.rank or 'yours'}")
-            panel.show(compared(self._marked, plan, names))
-        elif self.has_class("-memory"):
-            room, numbers = panel.size.height - 7, min(len(plan.memory.stages), 12)
-            height = max(5, min(10, room), min(18, room - numbers))
-            panel.show(stage_lines(plan.memory, width, height, self.tune.letters))
-        else:
-            self._show_plan(panel, plan, width)
-
-    def _show_plan(self, panel: Lines, plan: Plan, width: int) -> None:
-        lines: list[Line] = [MARKED] if self._marked is plan else []
-        chosen = self.chosen_now()
-        if chosen is None or self._request is None:
-            return
-        if plan is self.yours:
-            lines += asked_line(self._request, self.asked)
-        told = self.told(chosen[0], plan)
-        panel.show([*lines, *detail(plan, width, self.tune.letters, self.size.height > 40, told)])
-
-    @property
-    def beside(self) -> bool:
-        """Whether there is room for the rejected layouts beside the one in detail."""
-        return self.has_class("-wide") or self.has_class("-huge")
-
-    def _show_rejected_detail(self, panel: Lines) -> None:
-        rows = self.query_one("#rejected", RowList)
-        rejected = self._result.rejected if self._result is not None else ()
-        panel.show(rejected_lines(rejected[rows.cursor], self._tuned) if rejected else [])
-
     @on(RowList.Highlighted)
     def _highlighted(self, event: RowList.Highlighted) -> None:
         event.stop()
         if event.rows.id == "rejected":
             if event.rows.has_focus:
-                self._show_rejected_detail(self.query_one("#detail", Lines))
+                self.show_rejected()
         else:
-            self._show_detail()
+            self.show_detail()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._show_detail)
+        self.call_after_refresh(self.show_detail)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While a number is being turned, only what belongs to that works; without layouts, only what needs none."""
@@ -313,29 +237,14 @@ class PlanStep(Asking, WhatIf, StepPage):
         self._show_table()
         self.query_one("#plans", RowList).go_to(YOURS)
 
-    def show_detail(self) -> None:
-        self._show_detail()
-
     # --- other views, going on
-
-    def action_more(self) -> None:
-        """Scroll what is said; from its end back to its start."""
-        panel = self.query_one("#detail", Lines)
-        room = max(panel.scrollable_content_region.height, 1)
-        end = round(panel.scroll_offset.y) >= panel.virtual_size.height - room
-        panel.scroll_to(y=0 if end else panel.scroll_offset.y + max(room - 1, 1), animate=False)
-
-    def action_memory(self) -> None:
-        self.toggle_class("-memory")
-        self.query_one("#detail", Lines).scroll_home(animate=False)
-        self.call_after_refresh(self._show_detail)
 
     def action_compare(self) -> None:
         """Mark the layout under the cursor; a second time takes the mark away."""
         self._marked = None if self._marked is not None else self.current()
         if self._result is not None:
             self._show_table()
-        self._show_detail()
+        self.show_detail()
 
     def action_free(self) -> None:
         """Let the planner choose again where a profile or an earlier run had fixed the layout."""
@@ -350,7 +259,7 @@ class PlanStep(Asking, WhatIf, StepPage):
         else:
             self.toggle_class("-rejected")
         self.query_one("#rejected" if self.has_class("-rejected") else "#plans").focus()
-        self._show_detail()
+        self.show_detail()
 
     def action_back(self) -> None:
         if self.has_class("-rejected") and not self.has_class("-nothing"):

@@ -60,7 +60,7 @@ class Profiles(Tasks, Page):
         return trail(["Profiles"], 0)
 
     def body(self) -> ComposeResult:
-        yield RowList(COLUMNS, id="list", empty="no profiles yet: f2 in the wizard saves one")
+        yield RowList(COLUMNS, id="list", empty="no profiles yet: F2 in the wizard saves one")
         yield Lines(id="about", indent=4, focusable=True)
         yield Lines(id="said", indent=2)
 

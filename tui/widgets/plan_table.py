@@ -115,6 +115,8 @@ def _first_reason(plan: Plan) -> str:
 
 def gauge(memory: MemoryEstimate) -> Line:
     """Memory against the limit in a few cells, with a word where it is likely not to fit."""
+    if memory.limit_gib is None:
+        return [("not known", "muted")]
     part = [Part("memory", memory.device_gib, "m")]
     line = list(against_limit(part, memory.high_gib, memory.limit_gib, GAUGE))
     risk = memory.oom_probability

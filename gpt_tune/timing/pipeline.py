@@ -59,7 +59,7 @@ def pipeline(task: Task, pieces: Pieces) -> Pipeline:
     return Pipeline(
         work={kind: steady * columns.seconds(pace, again, kind) for kind in KINDS},
         bubble=np.maximum(everything - slowest, 0.0) / v,
-        sends=np.where(p == 1, 0.0, _sends(task) * (m + p - 1) * v),
+        sends=np.where(p == 1, 0.0, _sends(task, pace.embedding | pace.head) * (m + p - 1) * v),
     )
 
 
@@ -122,14 +122,16 @@ class _Columns:
         return result
 
 
-def _sends(task: Task) -> Floats:
+def _sends(task: Task, at_end: Bools) -> Floats:
     """Seconds of the activation and gradient transfers of one micro-batch between two stages.
 
     Tensor-parallel ranks send a slice each (DeepSpeed's partitioned pipe, Megatron's scatter and gather).
+    at_end: the first or last stage sets the pace, and has one neighbour only, which a small stage has in its node.
     """
     batch = task.batch
     stride = batch.tensor_parallel * batch.context_parallel * batch.data_parallel
-    crosses: NDArray[np.bool_] = stride * batch.pipeline_parallel > task.domain
+    reach = np.where(at_end, np.minimum(batch.pipeline_parallel, 2), batch.pipeline_parallel)
+    crosses: NDArray[np.bool_] = stride * reach > task.domain
     tokens = task.seq_length / batch.context_parallel * batch.micro_batch_size
     n_bytes = 2.0 * tokens * task.model.hidden / batch.tensor_parallel
     return 2.0 * network.send(crosses, n_bytes, task.constants)

@@ -13,9 +13,10 @@ from gpt_tune.errors import SchedulerError, UserError, unknown_name
 from gpt_tune.profiles import sites
 from gpt_tune.profiles.schema import Site
 from gpt_tune.resources import existing_file
+from gpt_tune.schedulers import slurm_conf
 from gpt_tune.schedulers.base import Cluster, Scheduler, Unreachable
 from gpt_tune.schedulers.local import Local
-from gpt_tune.schedulers.slurm_cli import SlurmCli, configured_name
+from gpt_tune.schedulers.slurm_cli import SlurmCli
 
 LOCAL = "local"
 # A login node that does not answer takes a while to say so: it is not asked again at once.
@@ -105,7 +106,7 @@ def _ask_slurm() -> tuple[str, SchedulerError | None] | None:
         return None
     for until, known in _hung:
         if time.monotonic() < until:  # asked a moment ago, for as long as anybody waits
-            return configured_name() or "slurm", known
+            return slurm_conf.cluster_name() or "slurm", known
     _hung.clear()
     scheduler = SlurmCli()  # a ping needs no better way
     begin = time.monotonic()
@@ -115,11 +116,13 @@ def _ask_slurm() -> tuple[str, SchedulerError | None] | None:
     except Unreachable as error:
         if time.monotonic() - begin >= _PROBE_SECONDS:
             _hung.append((time.monotonic() + _HUNG_SECONDS, error))
-        return configured_name() or "slurm", error
+        return slurm_conf.cluster_name() or "slurm", error
     except SchedulerError as error:
         # Without a slurm.conf of the user's own choice it is a machine of no cluster, which is nothing to tell.
         named = os.environ.get("SLURM_CONF", "")
-        return None if named.startswith("/dev/") or not named else (configured_name() or "slurm", error)
+        return (
+            None if named.startswith("/dev/") or not named else (slurm_conf.cluster_name() or "slurm", error)
+        )
 
 
 def _ask_ssh(name: str, site: Site) -> tuple[str, SchedulerError | None]:
@@ -140,7 +143,7 @@ def _slurm_here() -> SlurmCli:
 
     $GPT_TUNE_SLURM or the site's `way` force one: cli or api.
     """
-    name = configured_name()
+    name = slurm_conf.cluster_name()
     site = sites.load(name) if name and existing_file(sites.path_of(name)) else None
     way = os.environ.get("GPT_TUNE_SLURM", "") or (site.way if site else "")
     if way not in ("", "cli", "api"):

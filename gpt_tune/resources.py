@@ -86,4 +86,14 @@ def _xdg(variable: str, fallback: str) -> Path:
     base = os.environ.get(variable, "")
     # The XDG specification says relative values are invalid and must be ignored.
     root = Path(base) if base.startswith("/") else Path.home() / fallback
-    return root / "gpt-tune"
+    folder = root / "gpt-tune"
+    try:
+        folder.lstat()
+    except PermissionError as error:  # sudo without -H: the home is another user's
+        raise UserError(
+            f"You may not look into {root}, where your {variable.split('_')[1].lower()} files should be.",
+            f"Set HOME to a folder of your own (with sudo: -H), or {variable}.",
+        ) from error
+    except OSError:  # not there yet, or no folder: whoever needs it says so
+        pass
+    return folder

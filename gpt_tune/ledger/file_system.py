@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _NETWORK = (
     "panfs",
     "wekafs",
 )
+
+_LEAST_BYTES = 64 * 1024  # SQLite's shared memory grows by 32 KiB, and its log by a page
 
 # SQLite's words to ours, first match wins: (part of its message, sentence, hint).
 _WORDS = (
@@ -59,7 +62,9 @@ _WORDS = (
 def error_for(error: sqlite3.Error | OSError, path: Path) -> UserError:
     """What went wrong with the ledger, as the user should read it."""
     text = str(error).lower()
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    no_space = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    # SQLite calls it an I/O error when there is no room for its shared memory.
+    if no_space or ("disk i/o error" in text and _is_full(path.parent)):
         text = "disk is full"
     for part, sentence, hint in _WORDS:
         if part in text:
@@ -71,6 +76,13 @@ def error_for(error: sqlite3.Error | OSError, path: Path) -> UserError:
     return UserError(
         f"The ledger {path} failed: {error}.", "Set XDG_STATE_HOME to another folder, or report it."
     )
+
+
+def _is_full(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < _LEAST_BYTES
+    except OSError:
+        return False
 
 
 def is_network(path: Path, mounts: str | None = None) -> bool:

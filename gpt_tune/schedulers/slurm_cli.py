@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gpt_tune.errors import SchedulerError, UserError
+from gpt_tune.errors import SchedulerError
 from gpt_tune.schedulers import (
     refusals,
     sbatch_lines,
     slurm_changes,
+    slurm_conf,
     slurm_jobs,
     slurm_nodes,
     slurm_shown,
@@ -37,8 +38,9 @@ _READ_SECONDS = 30.0
 _SUBMIT_SECONDS = 60.0
 _SACCT_SECONDS = 20.0
 _TIMED_OUT = 124  # coreutils' timeout says so
-_LONGEST_CONF = 4 << 20
 _JOB_ID = re.compile(r"\d+([_+]\d+)?")
+_DENIED = re.compile(r"(access|permission) denied|not permitted|unauthorized", re.IGNORECASE)
+_NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting", re.IGNORECASE)
 _FORGOTTEN = re.compile(r"invalid job id", re.IGNORECASE)
 _ENDED_ALREADY = re.compile(r"already completing or completed|invalid job id", re.IGNORECASE)
 
@@ -71,7 +73,7 @@ class SlurmCli:
 
     # What differs where the commands run on another machine.
     def _configured_name(self) -> str | None:
-        return configured_name()
+        return slurm_conf.cluster_name()
 
     def _user(self) -> str:
         return user_name()
@@ -100,16 +102,26 @@ class SlurmCli:
         pairs = (line.split("=", 1) for line in done.text.splitlines() if "=" in line)
         found = {key.strip(): value.strip() for key, value in pairs}
         # Its exit code also speaks of the ping at its end, which may fail alone.
+        if "ClusterName" not in found and _DENIED.search(done.words):
+            return self._without_configuration(done.words)
         if "ClusterName" not in found:
             raise refusals.failed("scontrol", done.stderr or "it printed no configuration")
         return found
+
+    def _without_configuration(self, words: str) -> dict[str, str]:
+        """What is known without it: some sites show it to administrators only. Accounting is then tried."""
+        name = self._name or self._configured_name()
+        if not name:
+            raise refusals.failed("scontrol", words)
+        version = self.commands.run(["sinfo", "--version"], _READ_SECONDS).text
+        return {"ClusterName": name, "SLURM_VERSION": version.strip().rpartition(" ")[2]}
 
     def check_configured(self) -> None:
         """NotConfigured when $SLURM_CONF names no slurm.conf: Slurm's commands would wait a minute for the file."""
         if self._is_configured:
             return
         path = self._own_variables().get("SLURM_CONF", "")
-        problem = configuration_problem(path, self.files)
+        problem = slurm_conf.problem(path, self.files)
         self._is_configured = not problem
         if problem:
             raise NotConfigured(
@@ -219,6 +231,8 @@ class SlurmCli:
             slurm_jobs.sacct_arguments(self._user(), sorted(job_ids), self._sacct_time(since)),
             _SACCT_SECONDS,
         )
+        if done.returncode != 0 and _NO_ACCOUNTING.search(done.words):
+            return {}
         if done.returncode != 0 and refusals.is_lost(done.words):
             raise Unreachable(
                 f"Slurm's accounting (slurmdbd) does not answer: {refusals.sentence(done.words)}.",
@@ -230,7 +244,8 @@ class SlurmCli:
         return slurm_jobs.by_id(found, job_ids) if job_ids else {s.job_id: s for s in found}
 
     def has_accounting(self) -> bool:
-        return "slurmdbd" in self.configuration().get("AccountingStorageType", "")
+        """Whether to ask sacct: where the configuration is not shown it says so itself."""
+        return "slurmdbd" in self.configuration().get("AccountingStorageType", "slurmdbd")
 
     def still_submitting(self, run_dir: str) -> bool:
         """sbatch outlives a killed gpt-tune, and tries on for a while when the controller is away."""
@@ -348,40 +363,3 @@ def _is_sbatch_for(process: Path, run_dir: str) -> bool:
     except OSError:
         return False
     return Path(os.fsdecode(words[0])).name == "sbatch" and f"--chdir={run_dir}".encode() in words
-
-
-def configuration_problem(path: str, files: Files) -> str:
-    """What is wrong with the file that $SLURM_CONF names, "" for nothing (or for /dev/null, which means none)."""
-    if not path or path.startswith("/dev/"):
-        return ""
-    try:
-        if files.size(path) is None:
-            return "does not exist"
-        text = files.read(path, limit=_LONGEST_CONF)
-    except UserError:
-        return "cannot be read"
-    # An included file may hold the name.
-    known = re.search(rb"^[ \t]*(ClusterName[ \t]*=|Include[ \t])", text, re.IGNORECASE | re.MULTILINE)
-    return "" if known else "is no slurm.conf: it names no cluster (ClusterName=)"
-
-
-def configured_name() -> str | None:
-    """The cluster that Slurm's commands mean here: the one $SLURM_CLUSTERS names, else slurm.conf's ClusterName.
-
-    None when there is no such file (configless).
-    """
-    chosen = os.environ.get("SLURM_CLUSTERS", "")
-    if re.fullmatch(r"[A-Za-z0-9_.-]+", chosen) and chosen != "all":
-        return chosen
-    candidates = [os.environ.get("SLURM_CONF", "")] if os.environ.get("SLURM_CONF") else [
-        "/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf",
-    ]  # fmt: skip
-    for candidate in filter(None, candidates):
-        try:
-            text = Path(candidate).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        match = re.search(r"^\s*ClusterName\s*=\s*([^\s#]+)", text, re.IGNORECASE | re.MULTILINE)
-        if match:
-            return match.group(1)
-    return None

@@ -10,6 +10,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -244,6 +245,16 @@ def test_a_full_disk(home: Path) -> None:
             ledger.add(run(2, profile="x" * 1_000_000))
         assert "Free some space" in caught.value.hint
         assert ledger.get(run().run_id) == run()
+
+
+@pytest.mark.parametrize(("free", "words"), [(0, "is full"), (10**9, "read or write properly")])
+def test_an_io_error_on_a_full_disk_is_called_full(
+    free: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite has no room for the memory that processes share, and calls that an I/O error."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    error = file_system.error_for(sqlite3.OperationalError("disk I/O error"), tmp_path / "l")
+    assert words in error.message
 
 
 def test_a_lock_that_is_never_released(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
-from gpt_tune import clusters
-from gpt_tune.schedulers import slurm_cli
-from gpt_tune.schedulers.base import Unreachable
+from gpt_tune import clusters, jobs
+from gpt_tune.ledger import Ledger
+from gpt_tune.schedulers import slurm_conf
+from gpt_tune.schedulers.base import ENDED, Unreachable
 from gpt_tune.schedulers.local_files import LocalFiles
 from gpt_tune.schedulers.slurm_cli import NotConfigured, SlurmCli
 from tests.cluster import SlurmCluster
+from tests.jobs.helpers import prepared, refreshed_until, rendered
 
 TEXTS = {
     "ClusterName=x\n": "",
@@ -28,7 +31,7 @@ TEXTS = {
 def test_what_a_slurm_conf_must_hold(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text(text)
-    problem = slurm_cli.configuration_problem(str(path), LocalFiles())
+    problem = slurm_conf.problem(str(path), LocalFiles())
     assert (words in problem) if words else problem == ""
 
 
@@ -107,3 +110,26 @@ def test_a_hung_controller_is_waited_for_once(slurm: SlurmCluster, monkeypatch: 
         assert asked == [1.0]  # two questions, one wait
     monkeypatch.setattr(clusters, "_hung", [])
     assert clusters.available() == ["testbed", "local"]
+
+
+@pytest.mark.slurm
+def test_a_configuration_that_only_administrators_see(
+    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster can be used all the same: its name stands in the file, and sacct says itself that there is none."""
+    real = shutil.which("scontrol", path=slurm.env["PATH"])
+    stub = tmp_path / "bin" / "scontrol"
+    stub.parent.mkdir()
+    denied = 'echo "slurm_load_ctl_conf error: Access/permission denied" >&2; exit 1'
+    stub.write_text(f'#!/bin/sh\nif [ "$*" = "show config" ]; then {denied}; fi\nexec {real} "$@"\n')
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:{slurm.env['PATH']}")
+    scheduler, ledger = clusters.connect(), Ledger.open()
+    found = scheduler.discover()
+    assert (found.name, found.partitions[0].gpus_total) == ("testbed", 64)
+    assert found.version
+    assert scheduler.running_since() is None
+    assert scheduler.history(["1"], "2026-01-01T00:00:00Z") == {}
+    spec = prepared(scheduler, tmp_path / "runs")
+    record = jobs.submit(spec, rendered(spec, "exit 3"), scheduler, ledger)
+    assert refreshed_until(ledger, record.run_id, lambda r: r.state in ENDED).exit_code == 3

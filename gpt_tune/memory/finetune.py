@@ -132,7 +132,6 @@ def estimate_finetune(
     """Memory of one GPU of a fine-tuning job. Raises UserError for a job that cannot be."""
     _check(model, job)
     s, x = _states(model, job), _activations(model, job)
-    resident = s.weights + s.optimizer + s.buffers
     kept = model.layers * (x.input if job.gradient_checkpointing else x.layer) + x.tail
     # Gradients of earlier micro batches stand by from the second one on.
     standing = s.gradients if job.gradient_accumulation_steps > 1 or job.strategy == "zero3" else 0.0
@@ -147,25 +146,35 @@ def estimate_finetune(
     )
     top = max(range(len(moments)), key=lambda i: sum(moments[i]))
     gradients, activations, logits, transient = moments[top]
-    allocated = resident + sum(moments[top])
     # What the optimizer step borrows is asked for in blocks that no activation has left behind (measured).
     gap = value(calibration, "finetune_gap") * 4.0 * x.logits + s.in_step
     context = _context(job, calibration)
-    stage = StageMemory(
-        stage=0,
-        parameters=s.weights / GIB,
-        gradients=gradients / GIB,
-        optimizer=s.optimizer / GIB,
-        activations=activations / GIB,
-        logits=logits / GIB,
-        buffers=s.buffers / GIB,
-        transient=transient / GIB,
-        reserved_gap=gap / GIB,
-        context=context,
-        total=(allocated + gap) / GIB + context,
-    )
+    stage = _stage(context, s.weights, gradients, s.optimizer, activations, logits, s.buffers, transient, gap)
     phase = "optimizer" if top == len(moments) - 1 else "forward_backward"
+    loading = _loading(model, job, context)
+    if loading is not None and loading.total > stage.total:
+        stage, phase = loading, "initialisation"
     return _estimate(node, stage, phase, calibration, _not_modelled(job, x))
+
+
+def _loading(model: ModelShape, job: FineTune, context: float) -> StageMemory | None:
+    """A GPU while a 4-bit model loads for ZeRO-3: transformers splits 16-bit weights while it reads them, but quantised
+    ones stand whole on each GPU until DeepSpeed begins (measured on two H200). None where training always holds more.
+    """
+    if job.method != "qlora" or job.strategy != "zero3":
+        return None
+    weights, largest = _frozen_weights(model, job, parameters.total(model))
+    return _stage(context, weights, 0.0, 0.0, 0.0, 0.0, 0.0, largest, 0.0)
+
+
+def _stage(context: float, *parts: float) -> StageMemory:
+    """One GPU. parts: bytes of parameters, gradients, optimizer, activations, logits, buffers, transient and gap."""
+    weights, gradients, optimizer, activations, logits, buffers, transient, gap = (p / GIB for p in parts)
+    allocated = weights + gradients + optimizer + activations + logits + buffers + transient
+    total = allocated + gap + context
+    return StageMemory(
+        0, weights, gradients, optimizer, activations, logits, buffers, transient, gap, context, total
+    )
 
 
 def _context(job: FineTune, calibration: Calibration | None) -> float:

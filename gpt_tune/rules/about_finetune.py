@@ -92,8 +92,8 @@ PRACTICES: tuple[Practice, ...] = (
         lambda s: _four_bit(s) and s.layout.zero_stage == 3,
         lambda s: (
             "4-bit weights under ZeRO-3 train with AdamW in 32 bits (1B on two H200: the losses of DDP), in two to "
-            "three times the time of ZeRO-2: prefer what fits without. With an 8-bit optimizer it stopped with a CUDA "
-            "error."
+            "three times the time of ZeRO-2, and stand whole on each GPU while they load: prefer what fits without. "
+            "With an 8-bit optimizer it stopped with a CUDA error."
         ),
         "gpt-tune's own runs on one and two H200 (bitsandbytes 0.50.2, DeepSpeed 0.19.8)",
         fix="zero_stage=2",

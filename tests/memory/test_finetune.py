@@ -193,3 +193,27 @@ def test_measured_jobs_on_two_gpus(run: tuple[Any, ...]) -> None:
     (step,) = estimate_many(model, node_for("h200", 2), trainer, LayoutBatch.of([layout]), 392, tuning)
     for measured in seconds:
         assert step.low < measured < step.high
+
+
+def test_a_4_bit_model_must_load_whole_before_zero3_splits_it() -> None:
+    """More GPUs make the split smaller and not what each holds while it loads; 16-bit weights are read in pieces."""
+    model, node = catalogue.get("llama-3.1-405b"), node_for("h200")
+    held = [
+        estimate_finetune(model, node, FineTune("qlora", "zero3", gpus, 1, 1536)) for gpus in (8, 64, 512)
+    ]
+    for estimate in held:
+        assert estimate.peak_phase == "initialisation"
+        assert estimate.stages[0].parameters > 0.5 * 405e9 / GIB
+        assert (estimate.oom_probability or 0) > 0.99
+        assert estimate.allocated_gib == pytest.approx(held[0].allocated_gib)
+        s = estimate.stages[0]
+        assert s.parameters + s.transient == pytest.approx(estimate.allocated_gib)
+    split = [
+        estimate_finetune(model, node, FineTune("lora", "zero3", gpus, 1, 1536)).stages[0].parameters
+        for gpus in (8, 64)
+    ]
+    assert split[1] < split[0] / 7
+    # Where training holds more than loading, loading is no peak.
+    assert estimate_finetune(
+        catalogue.get("qwen3-8b"), node, FineTune("qlora", "zero3", 8, 4, 1536)
+    ).peak_phase != ("initialisation")

@@ -31,6 +31,8 @@ _VARIABLES = (
 # Elements; the ZeRO configurations of the AWS QLoRA test case.
 _BUCKET = 200_000_000
 _PERSISTENT = 1_000_000
+_LESS = "use a smaller finetune.micro_batch_size or model.seq_length, or more GPUs with zero3."
+_WHOLE = "a 4-bit model loads whole on each. Use finetune.base_weights 16bit with zero3 on more GPUs."
 _ROUGH = (
     "step times are rough, a factor of 1.6 either way, for examples of full length; shorter ones take less"
 )
@@ -239,7 +241,7 @@ def _warnings(spec: JobSpec, chosen: Chosen) -> list[str]:
     if memory and memory.limit_gib and (memory.oom_probability or 0) > 0.5:
         found.append(
             f"{chosen.strategy} is expected to take {memory.device_gib:.0f} GiB of {memory.limit_gib:.0f} GiB a GPU: "
-            "use a smaller finetune.micro_batch_size or model.seq_length, or more GPUs with zero3."
+            + (_WHOLE if memory.peak_phase == "initialisation" else _LESS)
         )
     return found
 

@@ -332,6 +332,11 @@ def test_where_nothing_fits_the_profiles_own_numbers_run_with_a_warning() -> Non
     ready = launch.preview(draft)
     assert ready.plan is None
     assert any("GiB a GPU" in w for w in ready.warnings)
+    more = replace(profile, resources=Resources(gpus=64, gpu="dgx-h200"))
+    split = launch.preview(choices.start(more, choices.PLAN_ONLY, available=()))
+    assert any("loads whole" in w and "16bit" in w for w in split.warnings)
+    wide = replace(more, finetune=replace(more.finetune, base_weights="16bit"))
+    assert launch.preview(choices.start(wide, choices.PLAN_ONLY, available=())).plan is not None
 
 
 def test_experts_in_4_bits_are_refused_with_the_setting_that_cures_it() -> None:

@@ -261,6 +261,14 @@ def failed(command: str, words: str) -> SchedulerError:
     )
 
 
+def no_munge() -> Unreachable:
+    return Unreachable(
+        "Slurm's commands cannot prove who you are: munge does not work on this machine.",
+        "Its daemon (munged) must run here, with the cluster's key: tell the cluster's support, or use another login "
+        "node.",
+    )
+
+
 def no_database() -> Unreachable:
     return Unreachable(
         "Slurm's accounting database (slurmdbd) does not answer, and clusters other than this machine's own are "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,6 +42,7 @@ _TIMED_OUT = 124  # coreutils' timeout says so
 _JOB_ID = re.compile(r"\d+([_+]\d+)?")
 _DENIED = re.compile(r"(access|permission) denied|not permitted|unauthorized", re.IGNORECASE)
 _NO_ACCOUNTING = re.compile(r"accounting storage is disabled|slurm accounting", re.IGNORECASE)
+_AS_OF = "Configuration data as of"
 _FORGOTTEN = re.compile(r"invalid job id", re.IGNORECASE)
 _ENDED_ALREADY = re.compile(r"already completing or completed|invalid job id", re.IGNORECASE)
 
@@ -101,6 +103,8 @@ class SlurmCli:
         done = self.commands.run(["scontrol", "show", "config"], _READ_SECONDS)
         pairs = (line.split("=", 1) for line in done.text.splitlines() if "=" in line)
         found = {key.strip(): value.strip() for key, value in pairs}
+        if match := re.match(rf"{_AS_OF} (\S+)", done.text):
+            found[_AS_OF] = match[1]  # the controller's clock
         # Its exit code also speaks of the ping at its end, which may fail alone.
         if "ClusterName" not in found and _DENIED.search(done.words):
             return self._without_configuration(done.words)
@@ -137,6 +141,8 @@ class SlurmCli:
         done = self.commands.run(["scontrol", "ping"], within_seconds or _PING_SECONDS)
         if re.search(r"\bis UP\b", done.text):
             return
+        if "munge" in done.stderr.lower():  # ping then says that the controller is down
+            raise refusals.no_munge()
         if "DOWN" in done.text:
             raise refusals.unreachable()
         if refusals.is_lost(done.words):
@@ -161,7 +167,12 @@ class SlurmCli:
         )
 
     def running_since(self) -> str | None:
-        return slurm_words.stamp(self._show_config().get("BOOT_TIME", ""))
+        """By this machine's clock, which may be minutes off the controller's."""
+        shown = self._show_config()
+        since, now = (slurm_words.stamp(shown.get(key, "")) for key in ("BOOT_TIME", _AS_OF))
+        if since is None or now is None:
+            return since
+        return slurm_words.rfc3339(time.time() - (slurm_words.epoch(now) - slurm_words.epoch(since)))
 
     # -- jobs -------------------------------------------------------------------------------------
     def submit(self, request: SubmitRequest) -> str:

@@ -31,6 +31,11 @@ REASONS = [
     ("JobArrayTaskLimit", "yes"), ("PartitionDown", "no"), ("PartitionInactive", "no"), ("NodeDown", "maybe"),
     ("Prolog", "yes"), ("Cleaning", "yes"), ("Licenses", "yes"), ("BurstBufferStageIn", "yes"),
     ("MaxPoweredUpNodes", "yes"), ("NvidiaImexChannels", "yes"), ("MpiPortsBusy", "yes"),
+    ("QOSMaxGRESPerNode", "no"), ("AssocMaxCpuPerNode", "no"), ("QOSMaxMemoryPerNode", "no"), ("MaxMemPerLimit", "no"),
+    ("AssocGrpGRESRunMinutes", "yes"), ("QOSGrpCPURunMinutesLimit", "yes"), ("MaxGRESRunMinsPerUser", "yes"),
+    ("MaxCpuRunMinsPerAccount", "yes"), ("MaxGRESPerAccount", "yes"), ("MaxSubmitJobsPerAccount", "yes"),
+    ("AccountingPolicy", "maybe"), ("PowerNotAvail", "yes"), ("PowerReserved", "yes"),
+    ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "maybe"),
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from gpt_tune.schedulers import slurm_conf
 from gpt_tune.schedulers.base import ENDED, Unreachable
 from gpt_tune.schedulers.local_files import LocalFiles
 from gpt_tune.schedulers.slurm_cli import NotConfigured, SlurmCli
-from tests.cluster import SlurmCluster
+from tests import cluster as private_cluster
+from tests.cluster import SlurmCluster, processes
 from tests.jobs.helpers import prepared, refreshed_until, rendered
 
 TEXTS = {
@@ -133,3 +135,23 @@ def test_a_configuration_that_only_administrators_see(
     spec = prepared(scheduler, tmp_path / "runs")
     record = jobs.submit(spec, rendered(spec, "exit 3"), scheduler, ledger)
     assert refreshed_until(ledger, record.run_id, lambda r: r.state in ENDED).exit_code == 3
+
+
+@pytest.mark.slurm
+def test_without_munge_it_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's ping calls the controller down then."""
+    if reason := private_cluster.missing_reason():
+        pytest.skip(reason)
+    cluster = private_cluster.start()
+    try:
+        monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
+        monkeypatch.setenv("PATH", cluster.env["PATH"])
+        monkeypatch.setattr(clusters, "_hung", [])
+        pid = processes.read_pid(cluster.folder / "munge" / "pid")
+        assert pid is not None
+        processes.kill([pid], (signal.SIGTERM, signal.SIGKILL))
+        with pytest.raises(Unreachable, match="munge does not work"):
+            SlurmCli().check_reachable()
+        assert "munge" in clusters.silent()["testbed"].message
+    finally:
+        cluster.stop()

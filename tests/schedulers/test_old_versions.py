@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gpt_tune.errors import SchedulerError
-from gpt_tune.schedulers import columns, slurm_jobs, slurm_nodes, slurm_starts, slurm_words
+from gpt_tune.schedulers import columns, slurm_cli, slurm_jobs, slurm_nodes, slurm_starts, slurm_words
 from gpt_tune.schedulers.base import SubmitRequest
 from gpt_tune.schedulers.commands import Completed
 from gpt_tune.schedulers.slurm_cli import SlurmCli
@@ -134,7 +135,16 @@ def test_history(old: SlurmCli) -> None:
     assert (found["4713_1"].state, found["4713_1"].exit_code) == ("FAILED", 3)
     cancelled = found["4715"]
     assert (cancelled.state, cancelled.started_at, cancelled.gpus) == ("CANCELLED", None, None)
-    assert old.running_since() == "2022-02-16T08:26:40Z"
+
+
+@pytest.mark.parametrize("ahead", [0, 600, -600])
+def test_since_when_it_runs_is_told_by_this_machines_clock(
+    old: SlurmCli, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller's may be minutes off: a restart after a submission must not look like one before it."""
+    asked, booted = 1646128800, 1645000000  # by the controller's clock
+    monkeypatch.setattr(slurm_cli, "time", SimpleNamespace(time=lambda: float(asked + ahead)))
+    assert old.running_since() == slurm_words.rfc3339(booted + ahead)
 
 
 def test_when_it_could_start(old: SlurmCli) -> None:

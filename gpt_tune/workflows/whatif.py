@@ -44,7 +44,7 @@ _KEY = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)?)=(\w+)")
 # The first change that advice names, with the keys that go with it (planner.cure, planner.mend).
 _CHANGE = re.compile(rf"{_KEY.pattern}(?: or \d+)*(?: with {_KEY.pattern}(?:, {_KEY.pattern})*)?")
 _LENGTH = re.compile(r"sequence length of (\d+)")
-_MORE_GPUS = re.compile(r"(\d+) GPUs")
+_MORE_GPUS = re.compile(r"(\d+) GPUs(?: with global_batch_size=(\d+))?|--gpus (\d+).*")
 
 
 def held(recipe: str) -> frozenset[str]:
@@ -142,7 +142,9 @@ def mended(request: PlanRequest, rejected: Rejected) -> Turned:
     """A near miss with the one change that was advised for it; as it is where the advice is no change of a key."""
     gpus, length = _MORE_GPUS.fullmatch(rejected.fix), _LENGTH.search(rejected.fix)
     if gpus is not None:
-        return _on_more_gpus(request, rejected.layout, int(gpus[1]))
+        count = int(gpus[1] or gpus[3])
+        batch = int(gpus[2]) if gpus[2] else -(-request.global_batch_size // count) * count
+        return _on_more_gpus(request, rejected.layout, count, batch)
     if length is not None:
         shorter = replace(request, seq_length=int(length[1]))
         return _against_the_limit(replace(_with(shorter, rejected.layout, {}), request=shorter))
@@ -175,9 +177,8 @@ def _asking(request: PlanRequest, layout: Layout, changed: PlanRequest) -> Turne
     )
 
 
-def _on_more_gpus(request: PlanRequest, layout: Layout, gpus: int) -> Turned:
+def _on_more_gpus(request: PlanRequest, layout: Layout, gpus: int, batch: int) -> Turned:
     """The best layout of so many GPUs, with a batch that they can share: one that fits 8 is none for 256."""
-    batch = -(-request.global_batch_size // gpus) * gpus
     fixed = {k: v for k, v in request.fixed.items() if k not in ("data_parallel", "global_batch_size")}
     wider = replace(request, gpus=gpus, global_batch_size=batch, global_batch_sizes=(), fixed=fixed)
     best = planner.search(replace(wider, top=1)).plans

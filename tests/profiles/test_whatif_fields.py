@@ -257,6 +257,17 @@ def test_more_gpus_as_the_advice_become_the_question() -> None:
     assert turned.result.plan.layout.gpus == turned.request.gpus
 
 
+@pytest.mark.parametrize(
+    ("fix", "gpus", "batch"),
+    [("128 GPUs", 128, 256), ("384 GPUs with global_batch_size=768", 384, 768), ("--gpus 128", 128, 256)],
+)
+def test_a_number_of_gpus_as_the_advice_with_the_batch_that_it_names(fix: str, gpus: int, batch: int) -> None:
+    request, plan = best(draft_for("gpt-145b"))
+    turned = whatif.mended(request, Rejected(plan.layout, "rule", "words", fix))
+    assert (turned.request.gpus, turned.request.global_batch_size) == (gpus, batch)
+    assert turned.result.legal
+
+
 def test_advice_that_is_no_change_leaves_the_layout_as_it_was() -> None:
     request = choices.plan_request(draft_for("gpt-145b"))
     near = planner.search(request).rejected[0]

@@ -16,6 +16,7 @@ from tui.widgets.rows import RowList
 from tui.widgets.stage_view import stage_lines
 
 YOURS = "yours"  # the row of a layout turned by hand
+BESIDES_STAGES = 22  # lines that the rest of a layout's detail takes
 MARKED: Line = [
     ("marked  ", "head"),
     ("move to another layout to compare the two; c takes the mark away", "accent"),
@@ -86,7 +87,9 @@ class Shown(WhatIf):
         if plan is self.yours:
             lines += asked_line(self._request, self.asked)
         told = self.told(chosen[0], plan)
-        panel.show([*lines, *detail(plan, width, self.tune.letters, self.size.height > 40, told)])
+        # All stages only where the reasons below them stay in sight; `m` shows them all anyway.
+        every = len(plan.memory.stages) <= panel.size.height - BESIDES_STAGES
+        panel.show([*lines, *detail(plan, width, self.tune.letters, every, told)])
 
     @property
     def beside(self) -> bool:

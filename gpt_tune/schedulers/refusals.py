@@ -193,6 +193,11 @@ REFUSALS = (
         "Slurm here does not know an option of site.extra_sbatch: remove it.",
     ),
     Refusal(
+        "F207",
+        r"parameter too long",
+        "Shorten the job's comment, name or paths: Slurm takes 1024 characters of each.",
+    ),
+    Refusal(
         "F208",
         r"cannot open|unable to open (file|script)|no such file",
         "Slurm cannot read the job script: the run folder must be visible where sbatch runs.",

@@ -12,7 +12,7 @@ from gpt_tune.schedulers.base import ENDED, JobStatus
 SQUEUE_COLUMNS: tuple[columns.Column, ...] = (
     ("JobArrayID", 48), ("JobID", 16), ("Name", 128), ("State", 24), ("Reason", 256), ("NumNodes", 12),
     ("NodeList", 1024), ("Partition", 128), ("SubmitTime", 24), ("StartTime", 24), ("EndTime", 24),
-    ("exit_code", 16), ("tres-per-node", 128), ("Comment", 512), ("STDOUT", 1024), ("WorkDir", 1024),
+    ("exit_code", 16), ("tres-per-node", 128), ("Comment", 1024), ("STDOUT", 1024), ("WorkDir", 1024),
 )  # fmt: skip
 SACCT_FIELDS = (
     "JobID", "JobName", "State", "ExitCode", "NNodes", "NodeList", "Partition", "Submit", "Start", "End",

@@ -68,6 +68,17 @@ def test_a_job_is_found_by_its_token(scheduler: Scheduler, tmp_path: Path) -> No
     scheduler.cancel(job_id)
 
 
+def test_a_token_behind_a_long_comment_of_the_users_own(scheduler: Scheduler, tmp_path: Path) -> None:
+    token = f"gpt-tune-{secrets.token_hex(4)}"
+    job_id = submit(scheduler, tmp_path, f"#SBATCH --comment={'c' * 990}\nsleep 600", token=token)
+    assert [j.job_id for j in scheduler.my_jobs() if token in j.comment] == [job_id]
+    scheduler.cancel(job_id)
+    if scheduler.kind != "local":
+        with pytest.raises(SchedulerError, match="too long") as caught:
+            submit(scheduler, tmp_path, f"#SBATCH --comment={'c' * 1100}\nsleep 600")
+        assert "comment" in caught.value.hint
+
+
 def test_cancel(scheduler: Scheduler, tmp_path: Path) -> None:
     job_id = submit(scheduler, tmp_path, "sleep 600")
     wait_for(scheduler, job_id, "RUNNING")

@@ -167,3 +167,15 @@ def test_a_rendered_job_of_a_cluster_elsewhere_is_planned(gpt_tune: Run, tmp_pat
     assert read["gradient_accumulation_steps"] == plan["layout"]["gradient_accumulation_steps"]
     assert read["gradient_checkpointing"] == (plan["layout"]["recompute"]["granularity"] == "full")
     assert "expected step" in (out / "README.md").read_text()
+
+
+def test_fine_tuning_layouts_are_said_in_its_own_words(gpt_tune: Run) -> None:
+    told = gpt_tune(
+        "estimate", QLORA, "--gpu", "h200", "--fix", "zero_stage=2", "--fix", "micro_batch_size=2"
+    ).out
+    assert "ZeRO-2, 8 GPUs, micro batch 2 x 2, no checkpointing" in told
+    small = gpt_tune("plan", QLORA, "--gpu", "a10g", "--gpus", "1").out
+    assert "DDP, 1 GPU, micro batch" in small
+    assert "TP 1" not in small
+    # A split that these trainers do not have is named as what it is.
+    assert "TP 2" in gpt_tune("estimate", QLORA, "--gpu", "h200", "--fix", "tensor_parallel=2").out

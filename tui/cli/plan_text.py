@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from gpt_tune.calibration.constants import Calibration
-from gpt_tune.layouts.layout import Layout
+from gpt_tune.layouts.layout import Layout, Trainer
+from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.models import parameters
 from gpt_tune.planner.sure import sure_words
 from gpt_tune.planner.types import Plan, PlanRequest, Rejected, SearchResult
@@ -58,7 +59,7 @@ def show_search(
         show("rejected, nearest first:")
         for near in _one_a_rule(result.rejected)[: 3 if result.plans else 8]:
             _point(
-                f"{layout_words(near.layout)}: {near.text} [{near.rule}]"
+                f"{layout_words(near.layout, request.trainer)}: {near.text} [{near.rule}]"
                 + (f" Fix: {near.fix}" if near.fix else "")
             )
     show()
@@ -189,8 +190,13 @@ def recompute_words(layout: Layout) -> str:
     return "/".join(str(part) for part in (r.granularity, r.method, r.layers) if part is not None)
 
 
-def layout_words(layout: Layout) -> str:
-    """A layout in one line; what is 1 or off is left out."""
+def layout_words(layout: Layout, trainer: Trainer | None = None) -> str:
+    """A layout in one line; what is 1 or off is left out. trainer: fine-tuning ones have few numbers."""
+    if trainer is not None and is_finetune(trainer) and layout.data_parallel == layout.gpus:
+        strategy = f"ZeRO-{layout.zero_stage}" if layout.zero_stage else "DDP"
+        size = f"micro batch {layout.micro_batch_size} x {layout.gradient_accumulation_steps}"
+        kept = "no checkpointing" if layout.recompute.granularity == "none" else "checkpointing"
+        return ", ".join([strategy, plural(layout.gpus, "GPU"), size, kept])
     words = [f"TP {layout.tensor_parallel}", f"PP {layout.pipeline_parallel}", f"DP {layout.data_parallel}"]
     for name, value in (
         ("VPP", layout.virtual_pipeline),
@@ -232,7 +238,7 @@ def show_compared(a: Plan, b: Plan) -> None:
 def show_plan(plan: Plan) -> None:
     """One layout in full: step by cause, memory by stage, reasons, what is not modelled."""
     step, memory = plan.step, plan.memory
-    show(layout_words(plan.layout))
+    show(layout_words(plan.layout, plan.trainer))
     show(
         f"step    {seconds_words(step.seconds)} "
         f"({seconds_words(step.low)} to {seconds_words(step.high)} in 9 of 10 cases), "

@@ -27,7 +27,7 @@ def describe(launch: Launch) -> None:
     if launch.plan is not None:
         from tui.cli.plan_text import layout_words, memory_words
 
-        say(f"  layout   {layout_words(launch.plan.layout)}")
+        say(f"  layout   {layout_words(launch.plan.layout, launch.plan.trainer)}")
         say(f"  step     {seconds_words(launch.plan.step.seconds)}, memory {memory_words(launch.plan)} GiB")
     if launch.gpu_hours:
         say(f"  cost     {gpu_hours_words(launch.gpu_hours)}")

@@ -69,7 +69,7 @@ def _ask(draft: Draft, found: _Found, order: str, ask: Asker) -> str:
     result = found.result
     plans = ordering.in_order(result.plans, order)
     items = [
-        Item(str(p.rank), f"{layout_words(p.layout)}: {p.step.seconds:.2f} s a step, {_memory(p)}")
+        Item(str(p.rank), f"{layout_words(p.layout, p.trainer)}: {p.step.seconds:.2f} s a step, {_memory(p)}")
         for p in plans
     ]
     tried = (
@@ -155,7 +155,9 @@ def _misses(found: _Found, ask: Asker) -> None:
     """The nearest layouts that were ruled out, with the change that each needs."""
     for number, near in enumerate(found.result.rejected[:_MISSES], start=1):
         instead = f" -> {near.fix}" if near.fix else ""
-        ask.say(f"  {number}. {layout_words(near.layout)}: {near.text}{instead} [{near.rule}]")
+        ask.say(
+            f"  {number}. {layout_words(near.layout, found.request.trainer)}: {near.text}{instead} [{near.rule}]"
+        )
 
 
 _VIEWS: dict[str, Callable[[_Found, Asker], None]] = {"show": _show, "compare": _compare}
@@ -228,7 +230,9 @@ def _change(
         default = (
             "take" if legal and turned is not None else "more"
         )  # what was not changed is not worth taking
-        way = ask.menu(f"\n{layout_words(plan.layout)}", [*ways, Item(_BACK, "Drop it")], default)
+        way = ask.menu(
+            f"\n{layout_words(plan.layout, plan.trainer)}", [*ways, Item(_BACK, "Drop it")], default
+        )
         if way == _BACK:
             return None
         if way == "take":

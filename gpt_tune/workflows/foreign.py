@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from gpt_tune import clusters
 from gpt_tune.errors import SchedulerError
 from gpt_tune.jobs.pacing import Pacer
+from gpt_tune.jobs.polling import ONE_JOB_REQUESTS
 from gpt_tune.schedulers import hostlist, log_patterns
 from gpt_tune.schedulers.base import JobStatus, Scheduler
+from gpt_tune.workflows.told import on_this_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,31 +35,48 @@ def find(job_id: str) -> ForeignJob | None:
         scheduler = clusters.connect(name)
         status = scheduler.statuses([job_id]).get(job_id)
         if status is not None:
-            return ForeignJob(name, status, _log_paths(status), _source(scheduler, job_id))
+            logs = _log_paths(status)
+            return ForeignJob(name, status, logs, _source(scheduler, job_id, logs))
     return None
 
 
-def _source(scheduler: Scheduler, job_id: str) -> Callable[[], JobStatus | None]:
-    """Asked as often as one likes, it asks Slurm at the engine's pace; None: the last good state stands."""
-    pacer = Pacer()
+def _source(
+    scheduler: Scheduler, job_id: str, logs: tuple[str, ...], pacer: Pacer | None = None
+) -> Callable[[], JobStatus | None]:
+    """Asked as often as one likes, it asks Slurm at the engine's pace, and when a waiting job's log grows; None: the
+    last good state stands."""
+    pacer = pacer or Pacer()
     pacer.acted()
-    last = ""
+    last, size = "", _written(logs)
 
     def ask() -> JobStatus | None:
-        nonlocal last
-        if not pacer.due:
+        nonlocal last, size
+        begun = (
+            last == "PENDING" and _written(logs) > size and pacer.budget.allows(ONE_JOB_REQUESTS, told=True)
+        )
+        if not (pacer.due or begun):
             return None
+        size = _written(logs)
         before, status, failed = scheduler.calls, None, False
         try:
-            status = scheduler.statuses([job_id]).get(job_id)
+            status = scheduler.statuses([job_id]).get(job_id) if pacer.due else scheduler.one(job_id)
         except SchedulerError:
             failed = True
         state = status.state if status else last
-        pacer.polled([state], calls=scheduler.calls - before, changed=state != last, failed=failed)
+        if pacer.due:
+            pacer.polled([state], calls=scheduler.calls - before, changed=state != last, failed=failed)
+        else:
+            pacer.budget.spend(ONE_JOB_REQUESTS, told=True)
+            pacer.count(scheduler.calls - before)
         last = state
         return status
 
     return ask
+
+
+def _written(logs: tuple[str, ...]) -> int:
+    """Bytes in the logs that can be seen from here."""
+    return sum(mark[0] for path in logs if (mark := on_this_machine(path)) is not None)
 
 
 def _log_paths(status: JobStatus) -> tuple[str, ...]:

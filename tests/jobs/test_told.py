@@ -12,6 +12,7 @@ from gpt_tune.jobs import polling
 from gpt_tune.jobs.pacing import Budget, Pacer
 from gpt_tune.ledger import JobRecord, Ledger, RunRecord
 from gpt_tune.schedulers.base import State
+from gpt_tune.workflows import foreign
 from gpt_tune.workflows.asking import Asking
 from gpt_tune.workflows.told import Told
 from tests.cluster import SlurmCluster, wait_until
@@ -91,6 +92,33 @@ def test_the_screens_show_it_too(slurm: SlurmCluster, tmp_path: Path) -> None:
     wait_until(ended, LATE_SECONDS, "the end on screen")
     assert app._asked_at == asked  # no poll of all runs
     assert app.records[0].exit_code == 4
+
+
+@pytest.mark.slurm
+def test_the_log_of_a_job_that_is_no_run_tells_that_it_began(slurm: SlurmCluster, tmp_path: Path) -> None:
+    job_id = slurm.run(
+        "sbatch", "--parsable", "--hold", "-o", f"{tmp_path}/log", "--wrap", "echo at work; sleep 600"
+    )
+    job = foreign.find(job_id)
+    assert job is not None
+    pacer = Pacer()
+    source = foreign._source(clusters.connect(), job_id, job.log_paths, pacer)
+    for _ in range(polling.QUICK_POLLS):
+        pacer._due = 0.0
+        status = source()
+        assert status is not None
+        assert status.state == "PENDING"
+    pacer.polled(["PENDING"])
+    assert source() is None  # nothing is due
+    slurm.run("scontrol", "release", job_id)
+    wait_until(
+        lambda: (tmp_path / "log").exists() and (tmp_path / "log").read_text() != "", 20, "its first line"
+    )
+    begun = source()
+    assert begun is not None
+    assert begun.state == "RUNNING"
+    assert source() is None
+    assert pacer.calls_last_minute == polling.QUICK_POLLS + 1
 
 
 @pytest.mark.slurm

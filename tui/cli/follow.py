@@ -52,7 +52,9 @@ def follow_files(
                 f"{path} is compressed ({kind}): it does not grow.", "gpt-tune parse and diagnose read it."
             )
     gpus, source = (job.status.gpus, job.state_source) if job else (None, None)
-    return follow(Watch(paths, gpus=gpus, state_source=source, log_format=log_format), once, as_json, None)
+    # The source keeps the pace itself, and looks at the log meanwhile.
+    watch = Watch(paths, gpus=gpus, state_source=source, log_format=log_format, state_seconds=1.0)
+    return follow(watch, once, as_json, None)
 
 
 def follow(watch: Watch, once: bool, as_json: bool, record: RunRecord | None) -> int:

@@ -38,7 +38,9 @@ def test_parts_are_times_and_add_up(model: ModelShape, trainer: Trainer, chosen:
     step = timing.estimate(model, node(), trainer, chosen, 4096)
     parts = [getattr(step, name) for name in PARTS]
     assert all(math.isfinite(x) and x >= 0 for x in parts)
-    assert sum(parts) == step.seconds
+    assert sum(parts) == pytest.approx(
+        step.seconds, rel=1e-12
+    )  # from 3.12 on, sum() rounds once, not at each part
     assert step.low < step.seconds < step.high
 
 

@@ -24,6 +24,16 @@ def test_one_layout_in_full(gpt_tune: Run) -> None:
     assert "stage  weights" in done.out
     assert "number 1" in done.out  # its reason against the first
     assert "why number 1:" not in done.out
+    assert "GPU-hours" in done.out
+
+
+def test_an_estimate_says_what_it_costs(gpt_tune: Run) -> None:
+    given = ("estimate", *ASK[1:], "--fix", "tensor_parallel=8", "--fix", "pipeline_parallel=8")
+    cost = gpt_tune(*given, "--json").json["cost"]
+    assert cost["steps"] == 1000
+    assert cost["low_hours"] < cost["gpu_hours"] < cost["high_hours"]
+    assert "GPU-hours" in gpt_tune(*given).out
+    assert gpt_tune(*given, "--fix", "pipeline_parallel=81", "--json").json["cost"] is None
 
 
 def test_two_side_by_side(gpt_tune: Run) -> None:

@@ -47,7 +47,7 @@ def _number(label: str, of: Callable[[Layout], object], plain: str = "", drop: i
 
 _GPUS = _number("GPUs", lambda x: x.gpus)
 _BATCH = _number("batch", lambda x: x.global_batch_size)
-_MICRO = _number("MBS", lambda x: x.micro_batch_size)
+_MICRO = _number("MBS", lambda x: x.micro_batch_size, drop=1)
 _PRETRAINING = (
     _number("TP", lambda x: x.tensor_parallel),
     _number("PP", lambda x: x.pipeline_parallel),
@@ -57,8 +57,8 @@ _PRETRAINING = (
     _number("DP", lambda x: x.data_parallel),
     _number("ZeRO", lambda x: x.zero_stage),
     _MICRO,
-    _number("SP", lambda x: "sp" if x.sequence_parallel else "-", "-"),
-    Shown(Column("recompute"), lambda plan: recompute_words(plan.layout.recompute)),
+    _number("SP", lambda x: "sp" if x.sequence_parallel else "-", "-", 3),
+    Shown(Column("recompute", drop=2), lambda plan: recompute_words(plan.layout.recompute)),
 )
 _FINE_TUNING = (
     Shown(Column("strategy"), lambda plan: strategy_words(plan.layout)),
@@ -69,10 +69,10 @@ _FINE_TUNING = (
 )  # fmt: skip
 _PREDICTED = (
     Shown(Column("step s", "right"), lambda plan: _step_cell(plan)),
-    Shown(Column("MFU", "right", drop=1), lambda plan: _mfu_cell(plan)),
+    Shown(Column("MFU", "right", drop=4), lambda plan: _mfu_cell(plan)),
     Shown(Column("GiB", "right"), lambda plan: f"{plan.memory.device_gib:.0f}"),
-    Shown(Column("of limit", drop=2), lambda plan: gauge(plan.memory)),
-    Shown(Column("why", drop=3, grow=True, least=12), lambda plan: [(_first_reason(plan), "muted")]),
+    Shown(Column("of limit", drop=5), lambda plan: gauge(plan.memory)),
+    Shown(Column("why", drop=6, grow=True, least=12), lambda plan: [(_first_reason(plan), "muted")]),
 )
 
 

@@ -44,7 +44,7 @@ LOOKS: dict[str, Look] = {
     "part-5": Look("error"),
     "part-6": Look("primary-lighten-2"),
     "part-7": Look("secondary-lighten-2"),
-    "part-8": Look("warning"),
+    "part-8": Look("foreground", 0.75),
     "unsure": Look("foreground", 0.45),
 }
 # With 16 colours a colour cannot be mixed with the background, and what the background is nobody knows.

@@ -8,7 +8,7 @@ import click
 
 from gpt_tune.errors import EXIT_DONE, EXIT_FINDING, UserError, unknown_name
 from tui.cli.options import WholeNumber, json_option, plan_options
-from tui.cli.output import emit_json
+from tui.cli.output import emit_json, show
 from tui.widgets.words import plural
 
 
@@ -79,6 +79,7 @@ def command(
         emit_json(data)
     else:
         from gpt_tune import calibration
+        from gpt_tune.workflows.cost import cost_of
         from tui.cli.plan_text import show_compared, show_plan, show_search
 
         known = calibration.load(request.node, request.cluster)
@@ -87,6 +88,7 @@ def command(
         )
         if told is not None:
             show_plan(told)
+            show(f"cost    {cost_of(request, told).words}")
         if pair is not None:
             show_compared(*pair)
     return EXIT_DONE if result.plans else EXIT_FINDING

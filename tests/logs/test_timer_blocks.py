@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from gpt_tune.logs import parser as parser_module
+from gpt_tune.logs.formats import make_formats
 from gpt_tune.logs.parse import parse_json, result_of
 from gpt_tune.logs.parser import LogParser
+from gpt_tune.logs.reading import shipped_scanner
 from gpt_tune.logs.scan import Block, Lines
 
 LOOSE = ("step", "forward_microstep")
@@ -139,3 +141,16 @@ def test_engine_lines_ahead_of_the_step_fill_what_it_lacks() -> None:
     assert {s["samples_per_second"] for s in steps} == {64.0}
     assert got["trainer"] == "megatron-deepspeed"
     assert len(got["runs"]) == 1
+
+
+def test_no_other_format_asks_for_what_engines_print() -> None:
+    """Otherwise their lines end every run of step lines, and reading a log takes twice as long."""
+    engines = sum(
+        1 << i
+        for i, f in enumerate(make_formats())
+        if type(f).__name__ in ("Engine", "Pipeline", "RankTimers")
+    )
+    lines = [*engine(5, 1000.0, 2.0), "CurrSamplesPerSec=7.87, MemAllocated=59.61GB, MaxMemAllocated=63.29GB"]
+    found = shipped_scanner().lines(Block("\n".join(lines).encode()))
+    assert len(found.groups)
+    assert [int(g) & ~engines for g in found.groups] == [0] * len(found.groups)

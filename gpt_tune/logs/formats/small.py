@@ -139,7 +139,7 @@ class LitGpt(Format):
     """`Epoch 1 | iter 10 step 5 | loss train: .., | iter time: .. ms (step)`: the time is of one micro batch."""
 
     name = "litgpt"
-    triggers = ("| iter time: ",)
+    triggers = ("| loss train: ",)
 
     def feed(self, line: Line) -> Iterable[Item]:
         match = _LITGPT.search(line.full)

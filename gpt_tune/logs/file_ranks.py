@@ -30,12 +30,13 @@ _TASK = re.compile(r"(?:task|proc|process|worker|t)[._-]?$", re.IGNORECASE)
 
 
 class Place(NamedTuple):
-    """Who wrote a file. name: how to call it where no rank and no host is known."""
+    """Who wrote a file. name: how to call it where no rank and no host is known. attempt: of torchrun, from 0."""
 
     name: str
     rank: int | None = None
     local_rank: int | None = None
     host: str | None = None
+    attempt: int = 0
 
     @property
     def is_rank(self) -> bool:
@@ -58,7 +59,7 @@ def places(paths: Sequence[str]) -> dict[str, Place]:
             where = elastic.group("run").rsplit("/", 2)
             host = None if len(runs) == 1 else where[-2] if len(where) > 1 else where[-1]
             name = f"Local rank {local} of {host}" if host else f"rank {local}"
-            found[path] = Place(name, None if host else local, local, host)
+            found[path] = Place(name, None if host else local, local, host, int(elastic.group("attempt")))
             continue
         rank = _named_rank(path)
         if rank is not None:

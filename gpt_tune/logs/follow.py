@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from gpt_tune.errors import UserError
 from gpt_tune.logs.clean import MAX_LINE, split_lines
+from gpt_tune.logs.folders import logs_in
 
 TAIL_BYTES = 256 * 1024  # read at once on opening: a few thousand lines
 BLOCK_BYTES = 256 * 1024  # one step backwards into history
 POLL_BYTES = 4 * 1024 * 1024  # at most this much of one file a poll, so that a screen stays live
 MAX_PARTIAL = 1024 * 1024  # an unfinished line longer than this is cut
+FOLDER_POLLS = 20  # polls between two looks for new files in a folder
 OVERLAP = 64  # bytes before the offset that must not have changed
 
 
@@ -58,6 +61,11 @@ class LocalReader:
             return b""
 
     def expand(self, pattern: str) -> list[str]:
+        if pattern.endswith("/"):
+            try:
+                return logs_in(pattern.rstrip("/") or "/")
+            except UserError:
+                return []  # empty still, or gone
         return sorted(glob.glob(pattern))  # noqa: PTH207 (absolute patterns)
 
     def renamed(self, path: str, identity: str) -> str | None:
@@ -145,17 +153,22 @@ class Follower:
         tail_bytes: int | None = TAIL_BYTES,
         poll_bytes: int = POLL_BYTES,
     ) -> None:
-        """tail_bytes None reads everything from the start."""
+        """A path that ends in a slash is a folder, of which all logs are followed, also those that come later.
+
+        tail_bytes None reads everything from the start.
+        """
         self._reader: Reader = reader or LocalReader()
         self._patterns = [str(p) for p in paths]
         self._tail_bytes = tail_bytes
         self._poll_bytes = poll_bytes
         self.sources: dict[str, Source] = {}
         self._opened = False
+        self._polls = 0
 
     def poll(self) -> list[Batch]:
         """New whole lines of every file, at most poll_bytes of each."""
         self._discover()
+        self._polls += 1
         batches: list[Batch] = []
         for source in self.sources.values():
             batches.extend(self._poll_one(source))
@@ -195,7 +208,11 @@ class Follower:
 
     def _discover(self) -> None:
         for pattern in self._patterns:
-            found = self._reader.expand(pattern) if glob.has_magic(pattern) else [pattern]
+            if pattern.endswith("/"):
+                # A restarted launcher writes into a folder of its own; going through all of them is not for every poll.
+                found = self._reader.expand(pattern) if self._polls % FOLDER_POLLS == 0 else []
+            else:
+                found = self._reader.expand(pattern) if glob.has_magic(pattern) else [pattern]
             for path in found:
                 self.sources.setdefault(path, Source(path))
 

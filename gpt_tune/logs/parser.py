@@ -135,7 +135,7 @@ class LogParser:
     def place(self, files: Sequence[str]) -> None:
         """All files of the job, as far as they are known: who wrote them, by their names."""
         self._places = places(files)
-        self._table.siblings = {name for name, place in self._places.items() if place.is_rank}
+        self._table.siblings = {name: p.attempt for name, p in self._places.items() if p.is_rank}
         for name, state in self._sources.items():
             state.place = self._places.get(name, NOBODY)
 

@@ -36,6 +36,7 @@ class Segment:
     priorities: dict[int, int] = field(default_factory=dict)
     packed_rows: int = 0
     late: dict[int, Step] = field(default_factory=dict)  # packed rows that were completed since, by iteration
+    attempt: int = 0  # of a launcher that starts its ranks again
     header_of: str | None = None  # the file whose start-up text came before this run
 
     def __len__(self) -> int:

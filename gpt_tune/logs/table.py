@@ -42,7 +42,7 @@ class StepTable:
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
-        self.siblings: set[str] = set()  # files of ranks of one and the same job
+        self.siblings: dict[str, int] = {}  # files of ranks of one and the same job, and which attempt of it
         self.version = 0  # rises with every change, so that views can be cached
         self._streams: dict[Hashable, _Stream] = {}
         self._marks: dict[str, int] = {}
@@ -188,10 +188,10 @@ class StepTable:
             newest = self.segments[-1]
             other = other_run(newest, record) or far_before(newest, record)
             return self._new(source, marks) if other else newest
-        rank_of_known = source in self.siblings and bool(self.siblings & set(self._stepped))
+        rank_of_known = source in self.siblings and bool(self.siblings.keys() & self._stepped.keys())
         for segment in self.segments:
             if rank_of_known:  # its own losses may differ from another rank's
-                apart = other_run(segment, record)
+                apart = other_run(segment, record) or segment.attempt != self.siblings[source]
             else:
                 apart = contradicts(segment, record) or self._second_job(segment, record, source)
             if record.priority == BAR or not apart:
@@ -255,6 +255,7 @@ class StepTable:
     def _new(self, source: str, marks: int) -> Segment:
         segment = Segment(len(self.segments), self._resumed_from)
         segment.header_of = source if source in self._headed else None
+        segment.attempt = self.siblings.get(source, 0)
         self._resumed_from = None
         if self.segments:
             self.segments[-1].pack(KEPT_OPEN)

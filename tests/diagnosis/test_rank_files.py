@@ -142,3 +142,25 @@ def test_followed_live(tmp_path: Path) -> None:
     (finding,) = (f for f in update.diagnosis.findings if f.id == "F222")
     assert finding.rank == 3
     assert len(watch.series("loss")[0]) == 60
+
+
+def test_a_folder_that_grows_is_followed_with_its_new_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torchrun begins a folder of its own for each attempt."""
+    monkeypatch.setattr("gpt_tune.logs.follow.FOLDER_POLLS", 2)
+    write(tmp_path, NAMES[0], 4, lambda rank: megatron(rank, healthy, range(1, 21)))
+    watch = Watch([f"{tmp_path}/"])
+    watch.poll()
+    write(
+        tmp_path,
+        lambda r: f"none_x1/attempt_1/{r}/stdout.log",
+        4,
+        lambda r: megatron(r, healthy, range(11, 31)),
+    )
+    for _ in range(3):
+        update = watch.poll()
+    assert len(watch.sources) == 8
+    assert update.last_step is not None
+    assert update.last_step.iteration == 30
+    assert [(s.first, s.last) for s in watch.parser.best.segments] == [(1, 20), (11, 30)]

@@ -24,9 +24,9 @@ class Target:
     foreign: ForeignJob | None = None
 
 
-def target_of(names: Sequence[str], fetch: bool = True, fresh: bool = False) -> Target:
+def target_of(names: Sequence[str], fetch: bool = True, fresh: bool = False, growing: bool = False) -> Target:
     """What the arguments of watch, parse or diagnose stand for. fetch: logs of another machine are copied here.
-    fresh: the run's cluster is asked first how the run stands.
+    fresh: the run's cluster is asked first how the run stands. growing: a folder stays one, since more logs may come.
     """
     for name in names:
         check_given(name, "the run or log file")
@@ -37,7 +37,8 @@ def target_of(names: Sequence[str], fetch: bool = True, fresh: bool = False) -> 
         paths: list[str] = []
         for name in files:
             path = str(Path(name).expanduser())
-            paths += logs_in(path) if existing_dir(name) else [path]
+            logs = logs_in(path) if existing_dir(name) else [path]
+            paths += [f"{path.rstrip('/')}/"] if growing and existing_dir(name) else logs
         return Target(tuple(dict.fromkeys(paths)))
     missing = next(n for n in names if n not in files)
     if len(names) > 1 or _looks_like_path(missing):

@@ -34,7 +34,7 @@ def command(targets: tuple[str, ...], once: bool, log_format: str, as_json: bool
         )
     if len(targets) > 1 and not all(existing(t) for t in targets):
         return _each(targets, once, as_json)
-    target = target_of(targets, fetch=False)
+    target = target_of(targets, fetch=False, growing=True)
     return _follow(target, once, as_json, log_format)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from gpt_tune.layouts.batch import GRANULARITIES, METHODS, LayoutBatch
 from gpt_tune.layouts.layout import Layout
@@ -108,6 +109,27 @@ def _unpadded_block_words(x: Layout, s: Setting) -> tuple[str, str]:
     )
 
 
+def _in_one_go(layers: int, pipeline_parallel: ArrayLike, virtual_pipeline: ArrayLike) -> NDArray[np.int64]:
+    """Layers of one chunk of the interleaved schedule, or of the whole stage without it."""
+    return np.maximum(1, most_layers(layers, pipeline_parallel) // np.asarray(virtual_pipeline, np.int64))
+
+
+def _larger_than_virtual(b: LayoutBatch, s: Setting) -> Mask:
+    uniform = (b.recompute_method == _UNIFORM) & (b.recompute_granularity == _FULL)
+    within = _in_one_go(s.model.layers, b.pipeline_parallel, b.virtual_pipeline)
+    stage = most_layers(s.model.layers, b.pipeline_parallel)
+    return uniform & (b.recompute_layers > within) & (b.recompute_layers <= stage)
+
+
+def _larger_than_virtual_words(x: Layout, s: Setting) -> tuple[str, str]:
+    within = int(_in_one_go(s.model.layers, x.pipeline_parallel, x.virtual_pipeline))
+    return (
+        f"Recompute {x.recompute.layers} layers at a time, but with {x.virtual_pipeline} chunks a stage only {within} "
+        "of its layers run in one go: smaller groups are recomputed, and more is kept than estimated.",
+        f"recompute.layers={within}",
+    )
+
+
 def _selective_flash(b: LayoutBatch, s: Setting) -> Mask:
     return (b.recompute_granularity == _SELECTIVE) & b.flash_attention
 
@@ -144,6 +166,13 @@ RULES: tuple[LegalityRule, ...] = (
         "recompute-layers", _too_many_layers, _too_many_layers_words, "Megatron-LM transformer_block.py"
     ),
     LegalityRule("recompute-chunks", _unpadded_block, _unpadded_block_words, "Megatron-LM: layers per chunk"),
+    LegalityRule(
+        "recompute-virtual",
+        _larger_than_virtual,
+        _larger_than_virtual_words,
+        "Megatron-LM transformer_block.py: layers of one virtual stage",
+        avoid=True,
+    ),
     LegalityRule(
         "selective-flash",
         _selective_flash,

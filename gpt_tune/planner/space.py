@@ -44,8 +44,8 @@ def candidates(request: PlanRequest, setting: Setting) -> LayoutBatch:
     right = np.tile(extras, (n, 1))
     keep = np.ones(len(left), dtype=np.bool_)
     if "recompute.layers" not in fixed:
-        # A chunk cannot be larger than the stage.
-        keep &= right[:, 3] <= most_layers(request.model.layers, left[:, 1])
+        # A chunk cannot be larger than what a stage runs in one go.
+        keep &= right[:, 3] <= np.maximum(1, most_layers(request.model.layers, left[:, 1]) // left[:, 2])
     if "sequence_parallel" not in fixed:
         keep &= (right[:, 4] == 0) | (left[:, 0] > 1)
     return _batch(request, setting, left[keep], right[keep])

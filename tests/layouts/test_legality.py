@@ -122,6 +122,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 AVOIDED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("sp-tp1", {"sequence_parallel": True}, {}),
+    (
+        "recompute-virtual",
+        {
+            "recompute": Recompute("full", "uniform", 4),
+            "pipeline_parallel": 8,
+            "virtual_pipeline": 5,
+            "zero_stage": 1,
+        },
+        {"trainer": "megatron-lm"},
+    ),
     ("selective-flash", {"recompute": Recompute("selective")}, {}),
     ("recompute-block-engine", {"recompute": BLOCK, "zero_stage": 3}, {}),
 ]

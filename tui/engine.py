@@ -161,9 +161,11 @@ class Engine:
         self.told.news(live)  # looked at before asking: what is written meanwhile is news
         shared = SLOW_SECONDS - HINT_SHARED_SECONDS if self.files_tell(live) else FAST_SECONDS
         if schedulers:
-            for scheduler in () if forced else schedulers:
-                self._budget_of(scheduler.cluster).spend(POLL_REQUESTS)
+            before_each = {s.cluster: s.calls for s in schedulers}
             self.live.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else shared)
+            for scheduler in () if forced else schedulers:
+                if scheduler.calls > before_each[scheduler.cluster]:  # nobody else's answer was good enough
+                    self._budget_of(scheduler.cluster).spend(POLL_REQUESTS)
         for record in live:
             self.told.asked(self.ledger.get(record.run_id))
         asked = {r.run_id for r in open_runs}
@@ -210,6 +212,16 @@ class Engine:
         calls = scheduler.calls
         view: QueueView = self.queue.look(scheduler, self.ledger)
         return view, scheduler.calls - calls, way_words(scheduler)
+
+    def queue_again(self, name: str, before: QueueView) -> tuple[QueueView, int, str] | None:
+        """The same of a queue that stays on screen, within what may be asked by itself; None when that is spent."""
+        from gpt_tune.schedulers.slurm_api import way_words
+        from gpt_tune.workflows import queue_again
+
+        scheduler = self.scheduler_of(name)
+        calls = scheduler.calls
+        view = queue_again.again(scheduler, self.ledger, before, self._budget_of(name))
+        return None if view is None else (view, scheduler.calls - calls, way_words(scheduler))
 
     def queue_offers(self, view: QueueView, job: MyJob) -> tuple[list[Offer], int]:
         """When a waiting job could start and what could start sooner, and what asking cost."""

@@ -88,9 +88,10 @@ class Pacer:
         self, states: Collection[str], *, scheduler: str = "slurm", calls: int = 0, changed: bool = False,
         failed: bool = False, visible: bool = True, files_tell: bool = False,
     ) -> None:  # fmt: skip
-        """A poll is over. states: of the runs that are still active. calls: commands sent to the controller."""
+        """A poll is over. states: of the runs that are still active. calls: commands sent to the controller, 0 when
+        somebody else's answer was good enough."""
         now = self._clock()
-        if not self._quick:
+        if calls and not self._quick:
             self.budget.spend(polling.POLL_REQUESTS)
         self._quick = max(0, self._quick - 1)
         self._forward = False

@@ -9,6 +9,7 @@ from gpt_tune import clusters
 from gpt_tune.errors import SchedulerError, UserError
 from gpt_tune.jobs import clock, reconciling, states
 from gpt_tune.ledger import Ledger, Poll, RunRecord
+from gpt_tune.schedulers import slurm_jobs
 from gpt_tune.schedulers.base import ENDED, JobStatus, Scheduler
 
 FORGOTTEN = "Forgotten"
@@ -98,6 +99,20 @@ def update(records: Sequence[RunRecord], scheduler: Scheduler, ledger: Ledger) -
                 states.store(record, own[record.run_id], ledger)
     if vanished:
         _settle(vanished, scheduler, ledger)
+
+
+def heard(jobs: Sequence[JobStatus], scheduler: Scheduler, ledger: Ledger) -> None:
+    """All of my jobs as the scheduler just listed them: what they say of open runs. Those that it leaves open are asked
+    about at the next poll; when it leaves none, that was one."""
+    cluster = scheduler.cluster
+    open_runs = [r for r in ledger.runs(open_only=True) if r.cluster == cluster]
+    listed = slurm_jobs.by_id(jobs, [r.job_id for r in open_runs if r.job_id])
+    told = [(r, s) for r in open_runs if (s := listed.get(r.job_id or "")) and reconciling.is_job_of(r, s)]
+    with ledger.batch():
+        for record, status in told:
+            states.store(record, status, ledger)
+    if len(told) == len(open_runs):
+        ledger.put_poll(Poll(cluster, clock.now(), clock.now(), 0, ""))
 
 
 def update_one(record: RunRecord, scheduler: Scheduler, ledger: Ledger) -> None:

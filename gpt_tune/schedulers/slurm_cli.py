@@ -24,6 +24,7 @@ from gpt_tune.schedulers.base import (
     Cluster,
     Files,
     JobStatus,
+    Partition,
     SignalTarget,
     SubmitRequest,
     SubmitUnknown,
@@ -165,6 +166,10 @@ class SlurmCli:
             partitions=partitions,
             notes=notes,
         )
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """What `discover` says of them, of a controller that has just answered: one call."""
+        return slurm_nodes.parse(self._read(slurm_nodes.ARGUMENTS).stdout)[0]
 
     def running_since(self) -> str | None:
         """By this machine's clock, which may be minutes off the controller's."""

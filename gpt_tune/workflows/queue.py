@@ -120,22 +120,26 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """One look."""
+    """One look. free_at: when the nodes were looked at, "" for then, too."""
 
     cluster: Cluster
     jobs: tuple[MyJob, ...]
     free: tuple[Free, ...]
     as_of: str
+    free_at: str = ""
 
 
 def look(scheduler: Scheduler, ledger: Ledger) -> QueueView:
     """My jobs and the free GPUs: two controller calls (and one more the first time)."""
     cluster = scheduler.discover()
-    known = {job_id: r for r in ledger.runs() if r.cluster == scheduler.cluster for job_id in r.job_ids}
-    mine = [s for s in scheduler.my_jobs() if s.state not in ENDED]
-    return QueueView(
-        cluster, tuple(_my_job(s, known) for s in sorted(mine, key=_order)), free_gpus(cluster), clock.now()
-    )
+    return view_of(cluster, scheduler.my_jobs(), scheduler.cluster, ledger)
+
+
+def view_of(cluster: Cluster, listed: Sequence[JobStatus], name: str, ledger: Ledger) -> QueueView:
+    """What was heard as a queue. name: the cluster's, as the ledger knows it."""
+    known = {job_id: r for r in ledger.runs() if r.cluster == name for job_id in r.job_ids}
+    mine = sorted((s for s in listed if s.state not in ENDED), key=_order)
+    return QueueView(cluster, tuple(_my_job(s, known) for s in mine), free_gpus(cluster), clock.now())
 
 
 def _order(status: JobStatus) -> tuple[int, str]:

@@ -257,7 +257,7 @@ def test_the_budget_of_a_minute(told: bool) -> None:
                 budget.spend(number, told=True)
                 sent.append((now[0], number))
         if pacer.due:
-            pacer.polled(["RUNNING"], changed=True, files_tell=told)
+            pacer.polled(["RUNNING"], calls=1, changed=True, files_tell=told)
             sent.append((now[0], polling.POLL_REQUESTS))
             polls.append(now[0])
     for at, _ in sent:
@@ -273,7 +273,7 @@ def test_a_beginning_and_an_end_within_one_minute_have_room_beside_the_poll_of_a
     for second in range(0, 600, 60):
         now[0] = float(second)
         assert pacer.due
-        pacer.polled(["RUNNING"], changed=True, files_tell=True)
+        pacer.polled(["RUNNING"], calls=1, changed=True, files_tell=True)
         for later in (3.0, 9.0):
             now[0] = second + later
             assert not pacer.due

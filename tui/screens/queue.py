@@ -102,8 +102,16 @@ class Queue(Tasks, Page):
         self.action_look()
 
     def _again(self) -> None:
-        if self.is_current and self._view is not None and self._view.jobs:
-            self.action_look()
+        """By itself: at the pace of the background."""
+        view = self._view
+        if self.is_current and view is not None and view.jobs:
+            self.run_task(
+                "look", partial(self.tune.engine.queue_again, self._cluster, view), self._looked_again
+            )
+
+    def _looked_again(self, answer: tuple[QueueView, int, str] | None) -> None:
+        if answer is not None:
+            self._looked(answer)
 
     def action_look(self) -> None:
         if self._cluster:
@@ -120,8 +128,12 @@ class Queue(Tasks, Page):
     def show_records(self, records: Sequence[RunRecord]) -> None:
         """Called by the app when its poller has news of runs: then the queue has changed too."""
         states = [(r.run_id, r.state) for r in records if r.cluster == self._cluster]
-        if self._states and states != self._states:
-            self.action_look()
+        if self._states and states != self._states and self._view is not None:
+            from gpt_tune.workflows.queue_again import with_runs
+
+            self._view = with_runs(self._view, records)
+            self._show()
+            self._again()
         self._states = states
         self._say()
 

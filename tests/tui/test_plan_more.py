@@ -110,6 +110,28 @@ async def test_esc_drops_what_was_typed_before_it_leaves(home: Path) -> None:
         await until(pilot, lambda: "what if" not in driver.text, "the table again")
 
 
+async def test_esc_loses_no_number_and_del_begins_anew(home: Path) -> None:
+    app = planning(FakePlanner())
+    async with app.run_test(size=(80, 24)) as pilot:
+        driver = Driver(app, pilot)
+        await opened(app, driver)
+        await driver.press("right", "right", "right", "right", "up", "up")
+        await driver.see("‹4›")
+        await driver.settled()
+        await driver.press("escape")
+        await until(pilot, lambda: "what if" not in driver.text, "the table again")
+        await driver.press("down", "right")
+        await driver.see("MBS ‹1›")  # another layout begins as it is
+        await driver.press("escape", "up", "right")
+        await driver.see("As you left them")
+        await driver.see("MBS ‹4›")
+        await driver.press("delete")
+        await driver.see("MBS ‹2›")
+        await driver.press("escape", "right")
+        await driver.settled()
+        assert "As you left them" not in driver.text
+
+
 async def test_all_stages_are_in_the_picture_and_in_numbers(home: Path) -> None:
     app = real(gpus=2048, model="gpt-1t")
     app.set_draft(

@@ -37,6 +37,8 @@ class WhatIf(Tasks):
     _turned_request: PlanRequest | None = None
     _begun: Plan | None = None  # where the turning began
     _mending: Rejected | None = None  # the near miss it began from
+    # What Esc left: where it began, the question and the layout as turned. Turning the same one goes on from there.
+    _left: tuple[Plan, PlanRequest, EstimateResult] | None = None
     _waiting: list[Turn]  # turns that came while one was estimated: none is lost
 
     if TYPE_CHECKING:
@@ -69,14 +71,19 @@ class WhatIf(Tasks):
 
     def forget_turns(self) -> None:
         """The question was asked anew: what was turned before answers another one."""
-        self.yours = self.asked = self._trial = self._turned_request = None
+        self.yours = self.asked = self._trial = self._turned_request = self._left = None
 
     def action_what_if(self) -> None:
         plan, request = self.current(), self._request
         if plan is None or request is None:
             return
         asked = self.asked if plan is self.yours and self.asked is not None else request
-        self._begin(plan, asked, EstimateResult(legal=True, problems=(), plan=plan))
+        if self._left is not None and self._left[0] is plan:
+            self._begin(*self._left)
+            self._note = "As you left them; Del begins anew."
+            self.show_detail()
+        else:
+            self._begin(plan, asked, EstimateResult(legal=True, problems=(), plan=plan))
 
     def mend(self, rejected: Rejected) -> None:
         """Try a near miss with the change that was advised for it."""
@@ -186,13 +193,30 @@ class WhatIf(Tasks):
         if self._trial is None or not self._trial.legal or self._trial.plan is None or self._waiting:
             return  # the problem stands on the screen
         if self._trial.plan is not self._begun:
-            self.yours, self.asked = self._trial.plan, self._turned_request
+            self.yours, self.asked, self._left = self._trial.plan, self._turned_request, None
             self.took()
         self._leave_what_if()
 
     def on_knobs_left(self, event: Knobs.Left) -> None:
         event.stop()
+        trial, asked = self._trial, self._turned_request
+        if (
+            self._begun is not None
+            and trial is not None
+            and asked is not None
+            and trial.plan is not self._begun
+        ):
+            self._left = (self._begun, asked, trial)
         self._leave_what_if()
+
+    def on_knobs_anew(self, event: Knobs.Anew) -> None:
+        event.stop()
+        plan, request = self._begun, self._request
+        if plan is None or request is None:  # a near miss: it began as it stands
+            return
+        self._left = None
+        asked = self.asked if plan is self.yours and self.asked is not None else request
+        self._begin(plan, asked, EstimateResult(legal=True, problems=(), plan=plan))
 
     def _leave_what_if(self) -> None:
         self._trial = self._begun = self._mending = None

@@ -47,6 +47,8 @@ class Knobs(Painted, can_focus=True):
         Binding("enter", "keep", "Take it", id="what-if.take",
                 tooltip="What was typed is estimated; then the layout becomes a row of the table"),
         Binding("escape", "leave", "Leave", id="what-if.leave"),
+        Binding("delete", "anew", "Begin anew", show=False, id="what-if.anew", key_display="Del",
+                tooltip="The numbers as they were before any was turned"),
         Binding("backspace", "rub_out", "Rub out", show=False, id="what-if.rub-out"),
     ]  # fmt: skip
     at: reactive[int] = reactive(0)
@@ -67,6 +69,9 @@ class Knobs(Painted, can_focus=True):
 
     class Left(Message):
         """Back to the table."""
+
+    class Anew(Message):
+        """The numbers as they were at first."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -111,6 +116,10 @@ class Knobs(Painted, can_focus=True):
             self.typed = ""
         else:
             self.post_message(self.Left())
+
+    def action_anew(self) -> None:
+        self.typed = ""
+        self.post_message(self.Anew())
 
     def action_rub_out(self) -> None:
         self.typed = self.typed[:-1]

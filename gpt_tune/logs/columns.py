@@ -128,6 +128,11 @@ class Chunk:
         packed = self.columns.get(name)
         return packed.unpack() if packed is not None else np.full(len(self), np.nan)
 
+    def is_full(self, name: str) -> bool:
+        """Whether every row has this figure."""
+        packed = self.columns.get(name)
+        return packed is not None and packed.missing is None and not packed.all_missing
+
     def with_missing(self, name: str) -> Column:
         """A column, and where nothing was printed."""
         packed = self.iterations if name == "iteration" else self.columns.get(name)

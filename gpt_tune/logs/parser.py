@@ -12,6 +12,7 @@ from gpt_tune.logs.formats.base import TRAINER, Fact, Format, Item, Line, Mark, 
 from gpt_tune.logs.formats.megatron import Megatron
 from gpt_tune.logs.gather import FLUSH_ROWS, Aside, Gather
 from gpt_tune.logs.known import Known
+from gpt_tune.logs.prefixes import Prefix
 from gpt_tune.logs.rank_times import RankTime, RankTimes
 from gpt_tune.logs.reading import (
     KEPT_STEP_LINES,
@@ -31,6 +32,7 @@ from gpt_tune.logs.table import StepTable
 from gpt_tune.logs.timer_blocks import Waiting, take_out
 from gpt_tune.logs.trainers import Trainers
 from gpt_tune.logs.types import Event, RankMemory, Step
+from gpt_tune.logs.unnumbered import Unnumbered
 from gpt_tune.models.shape import ModelShape
 
 MAX_MARKS = 4096
@@ -38,7 +40,6 @@ MAX_RANKS = 65536
 LEAST_ROWS = (
     16  # step lines of one writer before they are read as columns: where every rank prints, it never comes to
 )
-SAME_TIME = 0.02  # relative: 9.12 s and 9118.0 ms are one step
 
 
 class LogParser:
@@ -68,8 +69,7 @@ class LogParser:
         self._trainers = Trainers()
         self._changed: dict[int, Step] = {}  # by id: one step may be completed by several lines
         self._gather: Gather | None = None
-        self._unnumbered: Step | None = None
-        self._placed: Step | None = None
+        self._unnumbered = Unnumbered()
         self.rank_times = RankTimes()
         self._places: dict[str, Place] = {}
         self._timed = Waiting(self.rank_times)
@@ -207,6 +207,8 @@ class LogParser:
             if not long:
                 return False
             self._settle()
+            if self._pass_over(rows, place, stop, some, first):
+                return True
             gather = self._open_gather(source, first.label)
             if gather is None:
                 return False
@@ -230,6 +232,21 @@ class LogParser:
         for i in range(place, stop) if len(taken) < stop - place else ():
             if not rows.fits[i]:
                 self._feed_line(some, some.numbers[i], some.groups[i])
+        return True
+
+    def _pass_over(self, rows: Rows, place: int, stop: int, some: Candidates, prefix: Prefix) -> bool:
+        """Whether another rank's file has these steps already; their times are kept, to compare the ranks."""
+        columns, _ = rows.part(place, stop)
+        alone = int(rows.fits[place:stop].sum()) == stop - place and not self._timed
+        if not alone or not self._table.passes_over(columns, some.source, prefix.label, "Megatron"):
+            return False
+        some.state.step_lines.extend(
+            some.state.lines + n for n in some.numbers[place:stop][-KEPT_STEP_LINES:]
+        )
+        self._last_iteration = int(columns["iteration"][0][-1])
+        times = columns.get("step_time_ms")
+        if times is not None:
+            self.rank_times.note_steps(columns["iteration"][0], times[0], prefix, some.state.place)
         return True
 
     def _open_gather(self, source: str, label: str) -> Gather | None:
@@ -271,8 +288,7 @@ class LogParser:
     ) -> None:
         kind = type(fmt).__name__
         if record.fills and record.step.iteration < 0:
-            self._unnumbered = record.step
-            self._join_unnumbered()
+            self._unnumbered.wait(record.step)
             return
         if not record.fills:
             self._trainers.count(kind, record.priority, fmt.name)
@@ -287,12 +303,11 @@ class LogParser:
         before = len(table)
         placed = table.add(record, source, line.prefix.label, kind)
         self._note_time(record, source, state, line, kind)
-        if len(table) > before:
+        if len(table) > before or (source in table.siblings and record.priority >= TRAINER):
             state.step_lines.append(number)
         if placed is not None:
             if not record.ordinal:
-                self._placed = placed
-                self._join_unnumbered()
+                self._unnumbered.meet(placed)
             self._derive(placed)
             self._changed[id(placed)] = placed
 
@@ -319,20 +334,6 @@ class LogParser:
         if len(gather.asides) >= FLUSH_ROWS:
             gather.fill()
         return len(gather.asides) < FLUSH_ROWS
-
-    def _join_unnumbered(self) -> None:
-        """A step time without an iteration belongs to the neighbouring step that took the same time."""
-        waiting, placed = self._unnumbered, self._placed
-        if waiting is None or placed is None or not placed.step_time_ms or not waiting.step_time_ms:
-            return
-        if abs(waiting.step_time_ms - placed.step_time_ms) > SAME_TIME * placed.step_time_ms:
-            return
-        self._unnumbered = None
-        if placed.logged_tflops is None:
-            placed.logged_tflops, placed.logged_tflops_kind = (
-                waiting.logged_tflops,
-                waiting.logged_tflops_kind,
-            )
 
     def _take_mark(self, mark: Mark, source: str, line: Line) -> None:
         if mark.kind in ("start", "resumed"):

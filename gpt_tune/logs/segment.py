@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpt_tune.logs.columns import Chunk, Floats, chunk_of
+from gpt_tune.logs.columns import Chunk, Column, Floats, chunk_of
 from gpt_tune.logs.types import Step
 
 MERGED = (
@@ -58,6 +58,18 @@ class Segment:
             return None
         chunk = self.chunks[bisect.bisect_left([c.last for c in self.chunks], iteration)]
         return None if iteration < chunk.first else chunk.step(self.index, iteration)
+
+    def covers(self, columns: Mapping[str, Column]) -> bool:
+        """Whether all these rows are packed here, with every figure that they have."""
+        iterations = columns["iteration"][0]
+        if not self.chunks or iterations[-1] > self.chunks[-1].last:
+            return False
+        chunks = [c for c in self.chunks if c.last >= iterations[0] and c.first <= iterations[-1]]
+        for name, (_, missing) in columns.items():
+            if name != "iteration" and not missing.all() and not all(c.is_full(name) for c in chunks):
+                return False
+        held = [c.column("iteration") for c in chunks]
+        return bool(held) and bool(np.isin(iterations, np.concatenate(held)).all())
 
     def pack(self, keep: int) -> None:
         """Packs all but the newest rows."""

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpt_tune.logs.columns import Chunk, Column, Floats, chunk_of_columns
+from gpt_tune.logs.columns import Column, chunk_of_columns
 from gpt_tune.logs.formats.base import BAR, TRAINER, Record
 from gpt_tune.logs.placing import (
     contradicts,
     far_before,
     is_duplicate,
-    is_fresh,
     is_late,
     long_pause,
     other_run,
 )
-from gpt_tune.logs.segment import Segment, column_of, fill, override, segment_blocks, segment_steps
+from gpt_tune.logs.segment import Segment, fill, override
 from gpt_tune.logs.types import Step
+from gpt_tune.logs.views import StepViews
 
 OPEN_ROWS = 1024  # rows kept as records before they are packed
 MAX_AHEAD = 8  # steps that an engine is ahead of its trainer's own lines
@@ -37,7 +37,7 @@ class _Stream:
     marks: int
 
 
-class StepTable:
+class StepTable(StepViews):
     """All steps of a log. Each record is placed by `add`; views hide what a resumed run did again."""
 
     def __init__(self) -> None:
@@ -115,6 +115,17 @@ class StepTable:
         """The segment in which a writer stands."""
         stream = self._streams.get((source, label, kind))
         return stream.segment if stream is not None else 0
+
+    def passes_over(self, columns: Mapping[str, Column], source: str, label: str, kind: str) -> bool:
+        """Whether a rank's rows say nothing that another rank's file has not said; its writer goes on behind them."""
+        stream = self._streams.get((source, label, kind))
+        if source not in self.siblings or stream is None or stream.marks != self._marks.get(source, 0):
+            return False
+        if columns["iteration"][0][0] <= stream.last or not self.segments[stream.segment].covers(columns):
+            return False
+        stream.last = int(columns["iteration"][0][-1])
+        self._stepped[source] = True
+        return True
 
     def take_ahead(self, source: str, label: str, kind: str) -> list[Record]:
         """Takes out what engines have printed of the step that this writer prints next: it comes again with that.
@@ -310,85 +321,3 @@ class StepTable:
         """Packs what was completed late, so that the steps can be looked at."""
         for segment in self.segments:
             segment.settle()
-
-    # -- views -------------------------------------------------------------------------------------
-
-    def limits(self) -> list[int | None]:
-        """For each segment, the first iteration that a later resumed one did again (None: all stands)."""
-        found: list[int | None] = [None] * len(self.segments)
-        lineage: list[int] = []
-        for segment in self.segments:
-            if segment.empty:
-                continue
-            if lineage and is_fresh(segment, self.segments[lineage[0]]):
-                lineage = []
-            for earlier in lineage:
-                limit = found[earlier]
-                found[earlier] = segment.first if limit is None else min(limit, segment.first)
-            lineage.append(segment.index)
-        return found
-
-    def steps(self) -> Iterator[Step]:
-        """Every standing step: by segment, then by iteration."""
-        for segment, limit in zip(self.segments, self.limits()):
-            for step in segment_steps(segment):
-                if limit is None or step.iteration < limit:
-                    yield step
-
-    def recent(self, count: int) -> list[Step]:
-        """The newest steps of the newest segment, oldest first."""
-        segment = self._newest()
-        if segment is None or count <= 0:
-            return []
-        steps = [segment.rows[i] for i in sorted(segment.rows)[-count:]]
-        for chunk in reversed(segment.chunks):
-            if len(steps) >= count:
-                break
-            steps = [*list(chunk.steps(segment.index))[len(steps) - count :], *steps]
-        return steps
-
-    def tail(self, count: int, *names: str) -> dict[str, Column]:
-        """The newest steps of the newest segment as columns, `iteration` included."""
-        segment = self._newest()
-        wanted = ("iteration", *names)
-        if segment is None or count <= 0:
-            return {name: (np.empty(0), np.empty(0, dtype=bool)) for name in wanted}
-        rows = [segment.rows[i] for i in sorted(segment.rows)[-count:]]
-        left = count - len(rows)
-        chunks: list[Chunk] = []
-        for chunk in reversed(segment.chunks):
-            if left <= 0:
-                break
-            chunks.insert(0, chunk)
-            left -= len(chunk)
-        parts = {name: [chunk.with_missing(name) for chunk in chunks] for name in wanted}
-        for name in wanted:
-            listed = [getattr(step, name) for step in rows]
-            parts[name].append((column_of(listed), np.array([v is None for v in listed], dtype=bool)))
-        return {
-            name: (
-                np.concatenate([v for v, _ in part])[-count:],
-                np.concatenate([m for _, m in part])[-count:],
-            )
-            for name, part in parts.items()
-        }
-
-    def _newest(self) -> Segment | None:
-        return next((segment for segment in reversed(self.segments) if not segment.empty), None)
-
-    def last(self) -> Step | None:
-        """The newest step of the newest segment."""
-        newest = self.recent(1)
-        return newest[0] if newest else None
-
-    def columns(self, *names: str) -> dict[str, Floats]:
-        """Standing steps as arrays (NaN where nothing or NaN was printed), `iteration` and `segment` included."""
-        names = tuple(dict.fromkeys(names))
-        parts: dict[str, list[Floats]] = {n: [] for n in ("iteration", "segment", *names)}
-        for segment, limit in zip(self.segments, self.limits()):
-            for block in segment_blocks(segment, names):
-                keep = slice(None) if limit is None else block["iteration"] < limit
-                for name in ("iteration", *names):
-                    parts[name].append(block[name][keep])
-                parts["segment"].append(np.full(len(parts["iteration"][-1]), float(segment.index)))
-        return {n: np.concatenate(p) if p else np.empty(0) for n, p in parts.items()}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpt_tune.diagnosis import diagnose
-from gpt_tune.logs.parse import parse_files
+from gpt_tune.logs.parse import parse_files, parse_json, result_of
+from gpt_tune.logs.parser import LogParser
 from gpt_tune.workflows.watch import Watch
 from tests.diagnosis.test_stragglers import Slow, healthy, one_rank
 
@@ -164,3 +165,32 @@ def test_a_folder_that_grows_is_followed_with_its_new_files(
     assert update.last_step is not None
     assert update.last_step.iteration == 30
     assert [(s.first, s.last) for s in watch.parser.best.segments] == [(1, 20), (11, 30)]
+
+
+def test_long_files_of_ranks_are_read_in_bulk_as_line_by_line(tmp_path: Path) -> None:
+    """Rank 0 lacks a figure that the others have; rank 3 is slow in the end."""
+
+    def text(rank: int) -> str:
+        said = megatron(rank, one_rank(3, 0.2, 2900), range(1, 3001))
+        return said if rank else said.replace(" grad norm: 1.0 |", "")
+
+    paths = write(tmp_path, NAMES[0], 4, text)
+    parser = LogParser()
+    parser.place([str(path) for path in paths])
+    for path in paths:
+        parser.feed(path.read_text().splitlines(), str(path))
+    parser.finish()
+    assert parse_json(parse_files(paths)) == parse_json(result_of(parser))
+    assert [f.rank for f in diagnose(paths).findings if f.id == "F222"] == [3]
+
+
+def test_what_a_rank_survived_in_its_own_file_is_a_note(tmp_path: Path) -> None:
+    retry = "botocore.exceptions.NoCredentialsError: Unable to locate credentials\n"
+
+    def text(rank: int) -> str:
+        said = retry * (rank == 2)
+        return megatron(rank, healthy, range(1, 41)) + said + megatron(rank, healthy, range(41, 81))
+
+    got = diagnose(write(tmp_path, NAMES[1], 4, text))
+    assert [(f.id, f.severity) for f in got.findings] == [("F299", "info")]
+    assert not got.alarming

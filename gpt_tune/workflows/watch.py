@@ -239,6 +239,7 @@ class Watch:
             self._placed = len(self.sources)
             for readers in (self._main, self._tail):
                 readers.place(self.sources)
+            self._writers.place(self.sources)
         for batch in batches:
             path = batch.source
             if batch.reset:

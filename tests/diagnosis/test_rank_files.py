@@ -142,6 +142,7 @@ def test_followed_live(tmp_path: Path) -> None:
         update = watch.poll()
     (finding,) = (f for f in update.diagnosis.findings if f.id == "F222")
     assert finding.rank == 3
+    assert [(w.rank, w.label) for w in watch.writers()] == [(rank, f"rank {rank}") for rank in range(4)]
     assert len(watch.series("loss")[0]) == 60
 
 

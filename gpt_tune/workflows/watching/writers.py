@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpt_tune.logs.file_ranks import NOBODY, Place, places
 from gpt_tune.logs.follow import Batch
 from gpt_tune.logs.prefixes import read as read_prefix
 
 MAX_WRITERS = 65536
-_RANK_FILE = re.compile(r"\brank[_.-]?(\d{1,7})(?!\d)")
 LOOKED_AT = 2000  # of a batch's newest lines: enough to see everyone who still writes
 
 
@@ -26,17 +25,17 @@ class Writer:
     seen: float
 
 
-def _rank_of(file: str) -> int | None:
-    match = _RANK_FILE.search(file)
-    return int(match.group(1)) if match is not None else None
-
-
 class Writers:
     """The last line of each writer."""
 
     def __init__(self) -> None:
         self._by_label: dict[str, Writer] = {}
         self._sources: set[str] = set()
+        self._places: dict[str, Place] = {}
+
+    def place(self, files: Sequence[str]) -> None:
+        """All files that are followed: their names may tell who writes them."""
+        self._places = places(files)
 
     def note(
         self, batches: Sequence[Batch], now: float, written: Mapping[str, float | None] | None = None
@@ -55,10 +54,11 @@ class Writers:
                 self._sources.add(batch.source)
                 last = min(now, (written or {}).get(batch.source) or now)
             # A job with a file a node (or rank) needs no labels: the file says who writes.
-            name = posixpath.basename(batch.source) if several else ""
-            self._note(batch.lines[-LOOKED_AT:], last, name)
+            place = self._places.get(batch.source, NOBODY)
+            name = place.name or (posixpath.basename(batch.source) if several else "")
+            self._note(batch.lines[-LOOKED_AT:], last, name, place)
 
-    def _note(self, lines: Sequence[str], last: float, file: str) -> None:
+    def _note(self, lines: Sequence[str], last: float, file: str, place: Place) -> None:
         prefixes = [read_prefix(text) for text in lines]
         newest = max((p.time for p in prefixes if p.time is not None), default=None)
         stamp: float | None = None
@@ -73,8 +73,8 @@ class Writers:
                 known.text, known.seen = text, max(seen, known.seen)
                 known.host = known.host or prefix.host
             elif len(self._by_label) < MAX_WRITERS:
-                rank = prefix.rank if prefix.label else _rank_of(file)
-                self._by_label[label] = Writer(label, rank, prefix.host, text, seen)
+                rank = prefix.rank if prefix.label else place.rank
+                self._by_label[label] = Writer(label, rank, prefix.host or place.host, text, seen)
 
     def listed(self) -> list[Writer]:
         """Everyone, by rank, then by name."""

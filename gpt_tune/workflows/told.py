@@ -21,6 +21,8 @@ Stat = Callable[[str], Mark | None]
 
 # The script's last action is no end yet: Slurm still tidies up.
 _SETTLE_SECONDS = 0.5
+# Runs looked at at once; of more, these in turn: a file server is to be a good guest's, too.
+_AT_ONCE = 32
 # When the scheduler has not seen yet what the files told: so long until it is asked again. Then its turn comes.
 _AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0)
 
@@ -68,6 +70,7 @@ class Told:
         self._clock = clock
         self._stats: dict[str, Stat] = {}
         self._known: dict[str, _Known] = {}
+        self._next = 0
 
     def through(self, run_id: str, stat: Stat) -> None:
         """Look at this run's files another way."""
@@ -80,7 +83,11 @@ class Told:
 
     def news(self, records: Iterable[RunRecord]) -> list[RunRecord]:
         """Runs whose files tell of a change that the record does not show, where it is time to ask about it."""
-        return [r for r in records if self._is_news(r)]
+        wanted = list(records)
+        if len(wanted) > _AT_ONCE:
+            turn = self._next % len(wanted)
+            wanted, self._next = (wanted + wanted)[turn : turn + _AT_ONCE], turn + _AT_ONCE
+        return [r for r in wanted if self._is_news(r)]
 
     def _is_news(self, record: RunRecord) -> bool:
         if not record.active or record.job_id is None or record.scheduler == "local":

@@ -283,6 +283,31 @@ def test_a_beginning_and_an_end_within_one_minute_have_room_beside_the_poll_of_a
         assert pacer.max_age_seconds < polling.SLOW_SECONDS
 
 
+def test_many_are_looked_at_in_turn() -> None:
+    """Each within a few looks, and never all of them at once."""
+    there = Folder()
+    looked: list[str] = []
+
+    def stat(path: str) -> tuple[int, float] | None:
+        looked.append(path)
+        return there.files.get(path)
+
+    there.told = Told(stat, lambda: there.now)
+    runs = [there.run(run_id=f"r{n}", run_dir=f"/r{n}", log_paths=()) for n in range(500)]
+    for _ in range(16):
+        looked.clear()
+        there.told.news(runs)
+        assert len(looked) <= 2 * 32
+    there.files["/r417/started"] = (60, 1.0)
+    found = []
+    for _ in range(16):
+        found += [r.run_id for r in there.told.news(runs)]
+        there.told.news(runs[:2])  # others are asked about in between
+    assert set(found) == {"r417"}
+    there.files["/r3/started"] = (60, 1.0)
+    assert [r.run_id for r in there.told.news(runs[:5])] == ["r3"]  # few: all of them
+
+
 def test_many_at_once_are_one_poll(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpt_tune.workflows import live
     from gpt_tune.workflows import told as told_room

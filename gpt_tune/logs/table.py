@@ -232,7 +232,9 @@ class StepTable(StepViews):
             changed = None not in (segment.total, record.step.total_iterations) and (
                 segment.total != record.step.total_iterations
             )
-            return self._next(segment, source) if changed or long_pause(segment, record) else segment
+            # Steps that go on while time goes back are no other run: the clock was set.
+            waited = long_pause(segment, record) and (record.time or 0.0) > (segment.last_time or 0.0)
+            return self._next(segment, source) if changed or waited else segment
         if is_duplicate(segment, record) or is_late(segment, record):
             return segment
         return self._next(segment, source, record)

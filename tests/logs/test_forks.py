@@ -10,6 +10,7 @@ import pytest
 from gpt_tune.diagnosis import diagnose_lines
 from gpt_tune.logs.parser import LogParser
 from gpt_tune.logs.types import Step
+from tests.logs.test_timer_blocks import step
 
 PRIMUS = (
     "[20251121 12:10:29][rank-31/32][INFO ] [--------trainer.py:2488] :  iteration {i:8d}/   36000 |"
@@ -87,8 +88,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_line(name: str) -> None:
     line, wanted = CASES[name]
-    (step,) = steps(line)
-    assert {key: getattr(step, key) for key in wanted} == wanted
+    (got,) = steps(line)
+    assert {key: getattr(got, key) for key in wanted} == wanted
     assert diagnose_lines([line]).findings == ()
 
 
@@ -117,9 +118,9 @@ def test_another_figure_is_no_loss(extra: str) -> None:
     line = (
         f" iteration        9/      20 | elapsed time per iteration (ms): 658.3 | {extra} | {tail(loss='')}"
     )
-    (step,) = steps(line)
-    assert step.loss is not None
-    assert math.isnan(step.loss)
+    (got,) = steps(line)
+    assert got.loss is not None
+    assert math.isnan(got.loss)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +131,9 @@ def test_another_figure_is_no_loss(extra: str) -> None:
 def test_spellings_of_a_loss(printed: str, value: float) -> None:
     loss = tail(loss=f" lm loss: {printed} |")
     line = f" iteration        9/      20 | elapsed time per iteration (ms): 658.3 | {loss}"
-    (step,) = steps(line)
-    assert step.loss is not None
-    assert step.loss == value or (math.isnan(step.loss) and math.isnan(value))
+    (got,) = steps(line)
+    assert got.loss is not None
+    assert got.loss == value or (math.isnan(got.loss) and math.isnan(value))
 
 
 TITAN = (
@@ -152,3 +153,18 @@ def test_another_batch_size_is_no_set_clock() -> None:
     clocks = ["10:00:10", "10:00:20", "10:00:30", "10:02:10", "10:03:50", "10:05:30"]
     got = steps(*(TITAN.format(clock=clock, i=i) for i, clock in enumerate(clocks, 1)))
     assert [s.step_time_ms for s in got] == [None, 10000.0, 10000.0, None, None, 100000.0]
+
+
+def test_a_clock_that_is_set_back_is_no_other_run() -> None:
+    lines = [
+        f" [2025-08-20 {(22 - 8 * (i > 20)):02d}:{i:02d}:00.123456]{step(i, 60_000.0)}" for i in range(1, 41)
+    ]
+    for feed in ("lines", "block"):
+        parser = LogParser()
+        if feed == "lines":
+            parser.feed(lines, "log")
+        else:
+            parser.feed_block(("\n".join(lines) + "\n").encode(), "log")
+        parser.finish()
+        assert [(s.first, s.last) for s in parser.best.segments] == [(1, 40)]
+        assert {s.step_time_ms for s in parser.best.steps()} == {60_000.0}

@@ -86,6 +86,18 @@ async def test_a_choice_can_be_taken_from_a_filtered_list_or_left_alone() -> Non
         assert choice.value == "cosine"
 
 
+async def test_typing_on_a_long_choice_is_a_search_and_the_whole_name_wins() -> None:
+    """`h100` on a list where h100-pcie comes first."""
+    names = ["p5", "a100", "h100-pcie", "h100", "h200", "b200", "l40s", "t4"]
+    app = Bare(choice := Choice([(name, name, "8 x h100" if name == "p5" else "") for name in names], ""))
+    async with app.run_test(size=(60, 20)) as pilot:
+        choice.focus()
+        await pilot.press("h", "1", "0", "0", "enter")
+        await until(pilot, lambda: choice.value == "h100")
+        await pilot.press("b", "escape")
+        assert choice.value == "h100"
+
+
 @pytest.mark.parametrize(("value", "shown"), [("", "choose"), ("unheard-of", "unheard-of")])
 async def test_a_choice_never_shows_what_was_not_chosen(value: str, shown: str) -> None:
     app = Bare(choice := Choice(STYLES, value))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
@@ -23,9 +23,10 @@ class PickDialog(FilterWindow["str | None"]):
 
     KEY_WORDS: ClassVar[dict[str, str]] = {"submit": "Choose"}
 
-    def __init__(self, options: Sequence[tuple[str, str, str]], value: str) -> None:
+    def __init__(self, options: Sequence[tuple[str, str, str]], value: str, typed: str = "") -> None:
+        """typed: what was typed before the window opened."""
         super().__init__(options)
-        self._value = value
+        self._value, self._before = value, typed
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -35,6 +36,15 @@ class PickDialog(FilterWindow["str | None"]):
 
     def on_mount(self) -> None:
         self.query_one(RowList).go_to(self._value)
+        entry = self.query_one(Entry)
+        entry.value, self._before = self._before, ""
+        entry.cursor_position = len(entry.value)
+
+    def on_key(self, event: events.Key) -> None:
+        """Keys that arrive while the window opens belong to its filter."""
+        if self._before and event.is_printable:
+            event.stop()
+            self._before += event.character or ""
 
     def row_of(self, key: str, label: str, detail: str) -> Row:
         return Row(key, (label or "(none)", [(detail, "muted")]))

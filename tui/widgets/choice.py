@@ -1,4 +1,4 @@
-"""Owns a one-line choice: the arrow keys, a first letter or the space bar change it."""
+"""Owns a one-line choice: the arrow keys, typing or the space bar change it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from tui.widgets.paint import Painted, fit
+
+# Up to so many, a first letter turns to the next that begins so; of more, typing is a search.
+_FEW = 7
 
 
 class Choice(Painted, can_focus=True):
@@ -67,11 +70,11 @@ class Choice(Painted, can_focus=True):
             start = self.at if self.at >= 0 else -1 if by > 0 else 0
             self.at = (start + by) % len(self._options)
 
-    def action_list(self) -> None:
+    def action_list(self, typed: str = "") -> None:
         """All choices in a window with a line to filter them: for when there are many."""
         from tui.screens.pick_dialog import PickDialog
 
-        self.app.push_screen(PickDialog(self._options, self.value), self._listed)
+        self.app.push_screen(PickDialog(self._options, self.value, typed), self._listed)
 
     def _listed(self, value: str | None) -> None:
         if value is not None:
@@ -86,6 +89,10 @@ class Choice(Painted, can_focus=True):
         if not letter.isalnum():
             return
         count = len(self._options)
+        if count > _FEW:
+            event.stop()
+            self.action_list(letter)
+            return
         for step in range(1, count + 1):
             index = (self.at + step) % count
             if self._options[index][1].lower().startswith(letter.lower()):

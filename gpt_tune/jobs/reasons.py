@@ -20,6 +20,9 @@ class PendingReason:
     fix: str = ""
 
 
+_ALONE_TOO_LARGE = (
+    "It starts when enough of them end; with none running it is larger than the limit, and never will."
+)
 # EDIT HERE to explain one more reason: (regular expression on Slurm's word, words, starts, fix).
 # Meanings are Slurm's own (its "job reason codes" page), 20.11 to 26.05. The first match wins.
 _TABLE: tuple[tuple[str, str, Starts, str], ...] = (
@@ -30,13 +33,16 @@ _TABLE: tuple[tuple[str, str, Starts, str], ...] = (
      "Cancel it, and submit without the dependency."),
     (r"Dependency", "it waits for another job to end", "yes", ""),
     (r"BeginTime", "it waits for its start time (also for a while after a requeue)", "yes", ""),
+    (r"(QOS|Assoc)(Max|Grp)(Submit)?Jobs?(PerUser|PerAccount)?(Limit)?|Max(Submit)?JobsPer\w*",
+     "as many jobs run, yours or your group's, as may at once", "yes", "It starts when one of them ends."),
     (r"(QOSGrp|AssocGrp)\w*RunMinutes\w*|Max\w+RunMinsPer(Account|User)",
      "the jobs that run now may still use as much time as is allowed at once", "yes",
      "It starts when some of them end; a shorter time limit helps."),
     (r"(QOSGrp|AssocGrp|QOSGroup|AssocGroup)\w*Minutes\w*",
      "the group's budget of compute time is used up", "no", "Ask who manages the account for more."),
     (r"(QOSGrp|AssocGrp|QOSGroup|AssocGroup)\w*",
-     "the group's running jobs use all it may have", "yes", "It starts when some of them end."),
+     "the group's running jobs leave it less than it asks for of what all may use at once", "yes",
+     _ALONE_TOO_LARGE),
     (r"QOSMaxWallDurationPerJobLimit|AssocMaxWallDurationPerJobLimit|QOSTimeLimit|AssociationTimeLimit",
      "its time limit is longer than the QOS or account allows", "no", "Cancel it and lower site.time_limit."),
     (r"(QOS|Assoc)Max\w*PerJob\w*", "it asks for more than the QOS or account allows one job", "no",
@@ -49,9 +55,11 @@ _TABLE: tuple[tuple[str, str, Starts, str], ...] = (
     (r"QOSMin\w*", "it asks for less than the QOS requires", "no", "Cancel it and ask for more, or use another QOS."),
     (r"QOSUsageThreshold", "the QOS's usage is below its threshold", "maybe", "Use another QOS."),
     (r"(QOS|Assoc)Max\w*|MaxJobsPer\w*|QOSResourceLimit|AssociationJobLimit|AssociationResourceLimit|QOSJobLimit",
-     "your running jobs fill what you may use at once", "yes", "It starts when one of them ends."),
-    (r"Max\w+PerAccount", "your account's running jobs fill what it may use at once", "yes",
-     "It starts when some of them end."),
+     "your running jobs leave it less than it asks for of what you may use at once", "yes",
+     _ALONE_TOO_LARGE),
+    (r"Max\w+PerAccount",
+     "your account's running jobs leave it less than it asks for of what it may use at once", "yes",
+     _ALONE_TOO_LARGE),
     (r"AccountingPolicy", "a limit of its account or QOS keeps it waiting", "maybe",
      "`sacctmgr show assoc user=$USER` lists the limits."),
     (r"PartitionTimeLimit", "its time limit is longer than the partition allows", "no",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual import events
 
 from tests.tui.conftest import Bare, screen_text, until
 from tui.widgets.choice import Choice
@@ -96,6 +97,10 @@ async def test_typing_on_a_long_choice_is_a_search_and_the_whole_name_wins() -> 
         await until(pilot, lambda: choice.value == "h100")
         await pilot.press("b", "escape")
         assert choice.value == "h100"
+        for key in ("b", "2", "0", "0", "enter"):  # all before the window is there
+            app.post_message(events.Key(key, key if len(key) == 1 else "\r"))
+        await until(pilot, lambda: choice.value == "b200")
+        assert len(app.screen_stack) == 1
 
 
 @pytest.mark.parametrize(("value", "shown"), [("", "choose"), ("unheard-of", "unheard-of")])

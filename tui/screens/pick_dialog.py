@@ -26,7 +26,8 @@ class PickDialog(FilterWindow["str | None"]):
     def __init__(self, options: Sequence[tuple[str, str, str]], value: str, typed: str = "") -> None:
         """typed: what was typed before the window opened."""
         super().__init__(options)
-        self._value, self._before = value, typed
+        self._value, self._before, self._chosen_before = value, typed, False
+        self.opening = True
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -36,15 +37,28 @@ class PickDialog(FilterWindow["str | None"]):
 
     def on_mount(self) -> None:
         self.query_one(RowList).go_to(self._value)
+        self.call_after_refresh(self._begin)
+
+    def _begin(self) -> None:
+        """Take over what was typed before."""
         entry = self.query_one(Entry)
-        entry.value, self._before = self._before, ""
+        entry.value, self.opening = self._before, False
         entry.cursor_position = len(entry.value)
+        if self._chosen_before:
+            best = self.best(entry.value, [row.key for row in self.rows(entry.value)])
+            self.dismiss(best)
+
+    def early(self, event: events.Key) -> None:
+        """A key that arrives while the window opens: letters of a fast typist, and the Enter behind them."""
+        if event.is_printable and not self._chosen_before:
+            self._before += event.character or ""
+        elif event.key == "enter":
+            self._chosen_before = True
 
     def on_key(self, event: events.Key) -> None:
-        """Keys that arrive while the window opens belong to its filter."""
-        if self._before and event.is_printable:
+        if self.opening:
             event.stop()
-            self._before += event.character or ""
+            self.early(event)
 
     def row_of(self, key: str, label: str, detail: str) -> Row:
         return Row(key, (label or "(none)", [(detail, "muted")]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
@@ -13,6 +13,9 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from tui.widgets.paint import Painted, fit
+
+if TYPE_CHECKING:
+    from tui.screens.pick_dialog import PickDialog
 
 # Up to so many, a first letter turns to the next that begins so; of more, typing is a search.
 _FEW = 7
@@ -51,6 +54,7 @@ class Choice(Painted, can_focus=True):
         if value and all(known != value for known, _, _ in self._options):
             self._options = ((value, value, "not among the choices here"), *self._options)
         self.set_reactive(Choice.at, self._index(value))
+        self._window: PickDialog | None = None
 
     @property
     def value(self) -> str:
@@ -74,9 +78,11 @@ class Choice(Painted, can_focus=True):
         """All choices in a window with a line to filter them: for when there are many."""
         from tui.screens.pick_dialog import PickDialog
 
-        self.app.push_screen(PickDialog(self._options, self.value, typed), self._listed)
+        self._window = PickDialog(self._options, self.value, typed)
+        self.app.push_screen(self._window, self._listed)
 
     def _listed(self, value: str | None) -> None:
+        self._window = None
         if value is not None:
             self.at = self._index(value)
 
@@ -85,6 +91,10 @@ class Choice(Painted, can_focus=True):
         self.post_message(self.Changed(self, self.value))
 
     def on_key(self, event: events.Key) -> None:
+        if self._window is not None and self._window.opening:
+            event.stop()
+            self._window.early(event)
+            return
         letter = event.character or ""
         if not letter.isalnum():
             return

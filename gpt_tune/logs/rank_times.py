@@ -123,6 +123,8 @@ class RankTimes:
     def _who(self, prefix: Prefix, place: Place) -> Who | None:
         if prefix.rank is not None:
             return prefix.rank
+        if place.rank is not None:
+            return place.rank
         if place.name and place.name != prefix.host:
             self.files.add(place.name)
             return place.name

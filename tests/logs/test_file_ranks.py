@@ -29,6 +29,9 @@ from gpt_tune.logs.prefixes import read
         (["run0.log", "run1.log", "run2.log"], [None] * 3),
         (["train-0.out", "train-1.out"], [None] * 2),
         (["train-0.out", "train-2.out", "train-3.out"], [None] * 3),
+        (["lora_rank8.log", "lora_rank16.log", "lora_rank32.log"], [None] * 3),
+        (["a-rank8.log", "a-rank16.log"], [None] * 2),
+        (["a-rank8.log", "a-rank9.log"], [8, 9]),
         (["rank3.log"], [None]),
         (["job.out", "job.err"], [None] * 2),
     ],
@@ -56,3 +59,9 @@ def test_what_a_line_says_itself_stands() -> None:
     assert apply(read("[rank5]: boom"), place).rank == 5
     assert apply(read("boom"), place)[2:5] == (3, None, "n1")
     assert apply(read("boom"), NOBODY).rank is None
+
+
+def test_a_mere_number_is_not_sure() -> None:
+    assert not any(p.sure for p in places(["exp-0.log", "exp-1.log", "exp-2.log"]).values())
+    assert all(p.sure for p in places(["task0.log", "task1.log"]).values())
+    assert apply(read("boom"), Place("rank 2", 2, sure=False)).rank is None

@@ -37,6 +37,7 @@ class Segment:
     packed_rows: int = 0
     late: dict[int, Step] = field(default_factory=dict)  # packed rows that were completed since, by iteration
     attempt: int = 0  # of a launcher that starts its ranks again
+    begun_by: tuple[str, str] | None = None  # the file and the format of its first step
     header_of: str | None = None  # the file whose start-up text came before this run
 
     def __len__(self) -> int:

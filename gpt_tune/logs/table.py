@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from gpt_tune.logs.placing import (
     long_pause,
     other_run,
 )
-from gpt_tune.logs.segment import Segment, fill, override
+from gpt_tune.logs.segment import Segment, fill, override, segment_steps
 from gpt_tune.logs.types import Step
 from gpt_tune.logs.views import StepViews
 
@@ -35,6 +35,7 @@ class _Stream:
     segment: int
     last: int
     marks: int
+    first: int = 0
 
 
 class StepTable(StepViews):
@@ -93,9 +94,15 @@ class StepTable(StepViews):
         stream = self._streams.get(key)
         if stream is None:
             segment = self._claim(record, source, marks)
-            stream = self._streams[key] = _Stream(segment.index, step.iteration, marks)
+            stream = self._streams[key] = _Stream(segment.index, step.iteration, marks, step.iteration)
         else:
-            segment = self._advance(record, stream, source, marks)
+            own = self.segments[stream.segment]
+            goes_on = marks == stream.marks and step.iteration > stream.last
+            if goes_on and self._other_after_all(own, record, source, kind):
+                segment = self._fork(own, stream, source)
+            else:
+                segment = self._advance(record, stream, source, marks)
+        segment.begun_by = segment.begun_by or (source, kind)
         stream.segment, stream.marks = segment.index, marks
         stream.last = step.iteration
         self._stepped[source] = True
@@ -238,6 +245,27 @@ class StepTable(StepViews):
         if is_duplicate(segment, record) or is_late(segment, record):
             return segment
         return self._next(segment, source, record)
+
+    def _other_after_all(self, segment: Segment, record: Record, source: str, kind: str) -> bool:
+        """Whether a file that began like another one's run now tells of other figures: two runs of one seed."""
+        begun = segment.begun_by
+        return (
+            begun is not None
+            and begun[0] != source
+            and begun[1] == kind
+            and source not in self.siblings
+            and record.priority >= TRAINER
+            and not record.ordinal
+            and contradicts(segment, record)
+        )
+
+    def _fork(self, segment: Segment, stream: _Stream, source: str) -> Segment:
+        """A run of its own for such a file, with the steps that both have in common."""
+        common = [replace(s) for s in segment_steps(segment) if stream.first <= s.iteration <= stream.last]
+        new = self._new(source, 0)
+        for step in common:
+            self._place(new, Record(step, TRAINER))
+        return new
 
     def _catch_up(self, newest: Segment, record: Record, source: str) -> Segment:
         """The segment of a writer that was silent while others began a new run."""

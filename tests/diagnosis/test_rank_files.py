@@ -209,3 +209,21 @@ def test_what_a_rank_survived_in_its_own_file_is_a_note(tmp_path: Path) -> None:
     got = diagnose(write(tmp_path, NAMES[0], 4, text))
     assert [(f.id, f.severity) for f in got.findings] == [("F299", "info")]
     assert not got.alarming
+
+
+@pytest.mark.parametrize("common", [1, 5, 30])
+def test_runs_that_begin_alike_are_not_one(tmp_path: Path, common: int) -> None:
+    """Two learning rates with one seed: the first losses are the same, and no step of either is lost."""
+
+    def text(run: int) -> str:
+        lines = megatron(0, healthy).splitlines()
+        return "\n".join(
+            line.replace("lm loss: 2.0E+00", f"lm loss: {3 - i / 100 - run * max(0, i - common) / 50:.6E}")
+            for i, line in enumerate(lines, 1)
+        )
+
+    paths = write(tmp_path, lambda run: f"lr-{run + 1}e-4.log", 3, text)
+    apart = [[s.loss for s in parse_files([path]).steps()] for path in paths]
+    result = parse_files(paths)
+    assert [(r.first, r.last) for r in result.runs] == [(1, 60)] * 3
+    assert [s.loss for s in result.steps()] == [loss for losses in apart for loss in losses]

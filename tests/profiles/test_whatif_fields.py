@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from gpt_tune import planner
+from gpt_tune import clusters, planner
 from gpt_tune.errors import UserError
 from gpt_tune.layouts.choices import ACCUMULATION, ENGINE
 from gpt_tune.planner.types import Plan, PlanRequest, Rejected
 from gpt_tune.profiles.schema import LayoutChoice
 from gpt_tune.workflows import choices, launch, ordering, turnables, twin, two_plans, whatif
 from gpt_tune.workflows.draft import Draft
+from tests.profiles.test_choices import EVERYTHING
 from tests.profiles.test_whatif import best, draft_for
 from tui.cli.commands import estimate as estimate_command
 from tui.cli.commands import plan as plan_command
@@ -324,6 +325,30 @@ def test_the_command_for_a_question_asks_the_same_question(draft: object) -> Non
         one = planner.estimate(asked_by(twin.estimate_command(made, request, plan.layout)), None)
         assert one.plan is not None
         assert (one.plan.layout, one.plan.step, one.plan.memory) == (plan.layout, plan.step, plan.memory)
+
+
+@pytest.mark.parametrize("key", ["", "resources.partition", "resources.gpus_per_node"])
+def test_the_command_on_a_cluster_names_it_and_its_partition(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(clusters, "available", lambda: ["dev", "local"])
+    monkeypatch.setattr(clusters, "silent", dict)
+    monkeypatch.setattr(clusters, "discover", lambda name=None: EVERYTHING[name or "dev"])
+    draft = choices.put(choices.load_cluster(choices.start(), "dev"), "recipe", "megatron-deepspeed")
+    if key:
+        assert draft.cluster is not None
+        per_node = draft.cluster.partitions[0].groups[0].gpus_per_node
+        value = {
+            "resources.partition": draft.cluster.partitions[0].name,
+            "resources.gpus_per_node": str(per_node),
+        }
+        draft = choices.put(draft, key, value[key])
+    request = choices.plan_request(draft)
+    command = twin.plan_command(draft, request)
+    assert "--cluster dev --partition" in command
+    assert asked_by(command) == request
+    best_one = planner.search(request).plans[0]
+    assert asked_by(twin.estimate_command(draft, request, best_one.layout)).cluster == "dev"
 
 
 def test_the_command_of_another_objective_names_it() -> None:

@@ -20,7 +20,7 @@ GAUGE = 10  # cells of the memory bar in the table
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TableColumn:
     """One column with what stands in it. plain: the value that says nothing; "" for a column that is always there."""
 
     column: Column
@@ -41,8 +41,8 @@ def strategy_words(layout: Layout) -> str:
     return "DDP" if layout.zero_stage == 0 else f"ZeRO-{layout.zero_stage}"
 
 
-def _number(label: str, of: Callable[[Layout], object], plain: str = "", drop: int = 0) -> Shown:
-    return Shown(Column(label, "right", drop=drop), lambda plan: str(of(plan.layout)), plain)
+def _number(label: str, of: Callable[[Layout], object], plain: str = "", drop: int = 0) -> TableColumn:
+    return TableColumn(Column(label, "right", drop=drop), lambda plan: str(of(plan.layout)), plain)
 
 
 _GPUS = _number("GPUs", lambda x: x.gpus)
@@ -58,25 +58,25 @@ _PRETRAINING = (
     _number("ZeRO", lambda x: x.zero_stage),
     _MICRO,
     _number("SP", lambda x: "sp" if x.sequence_parallel else "-", "-", 3),
-    Shown(Column("recompute", drop=2), lambda plan: recompute_words(plan.layout.recompute)),
+    TableColumn(Column("recompute", drop=2), lambda plan: recompute_words(plan.layout.recompute)),
 )
 _FINE_TUNING = (
-    Shown(Column("strategy"), lambda plan: strategy_words(plan.layout)),
+    TableColumn(Column("strategy"), lambda plan: strategy_words(plan.layout)),
     _number("GPUs", lambda x: x.gpus),
     _MICRO,
     _number("accum", lambda x: x.gradient_accumulation_steps),
-    Shown(Column("checkpointing"), lambda plan: "no" if plan.layout.recompute.granularity == "none" else "yes"),
+    TableColumn(Column("checkpointing"), lambda plan: "no" if plan.layout.recompute.granularity == "none" else "yes"),
 )  # fmt: skip
 _PREDICTED = (
-    Shown(Column("step s", "right"), lambda plan: _step_cell(plan)),
-    Shown(Column("MFU", "right", drop=4), lambda plan: _mfu_cell(plan)),
-    Shown(Column("GiB", "right"), lambda plan: f"{plan.memory.device_gib:.0f}"),
-    Shown(Column("of limit", drop=5), lambda plan: gauge(plan.memory)),
-    Shown(Column("why", drop=6, grow=True, least=12), lambda plan: [(_first_reason(plan), "muted")]),
+    TableColumn(Column("step s", "right"), lambda plan: _step_cell(plan)),
+    TableColumn(Column("MFU", "right", drop=4), lambda plan: _mfu_cell(plan)),
+    TableColumn(Column("GiB", "right"), lambda plan: f"{plan.memory.device_gib:.0f}"),
+    TableColumn(Column("of limit", drop=5), lambda plan: gauge(plan.memory)),
+    TableColumn(Column("why", drop=6, grow=True, least=12), lambda plan: [(_first_reason(plan), "muted")]),
 )
 
 
-def columns_for(plans: Sequence[Plan]) -> tuple[Shown, ...]:
+def columns_for(plans: Sequence[Plan]) -> tuple[TableColumn, ...]:
     """Those that every layout has, and those in which one of these layouts says something."""
     if plans and is_finetune(plans[0].trainer):
         return (*_FINE_TUNING, *(c for c in _PREDICTED if c.column.label != "MFU"))

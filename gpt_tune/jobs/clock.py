@@ -9,7 +9,12 @@ from gpt_tune.schedulers import slurm_words
 
 def now() -> str:
     """This moment, RFC 3339 UTC."""
-    return slurm_words.rfc3339(time.time())
+    return slurm_words.rfc3339(epoch())
+
+
+def epoch() -> float:
+    """This moment, seconds since 1970."""
+    return time.time()
 
 
 def age_seconds(stamp: str | None) -> float | None:

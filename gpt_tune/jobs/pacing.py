@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection
 
 from gpt_tune.jobs import polling
 
-_WINDOW_SECONDS = 60.0
-
 
 class Budget:
     """The requests that a cluster's controller got in the background: never more than REQUESTS_A_MINUTE in any minute.
@@ -29,13 +27,15 @@ class Budget:
     def free_at(self, requests: int, told: bool = False) -> float:
         """From when on so many may be sent, on the clock; in the past when they may be sent now."""
         now = self._clock()
-        while self._spent and now - self._spent[0][0] >= _WINDOW_SECONDS:
+        while self._spent and now - self._spent[0][0] >= polling.WINDOW_SECONDS:
             self._spent.popleft()
         at = _free_at(requests, polling.REQUESTS_A_MINUTE, [(at, n) for at, n, _ in self._spent])
         if not told:
             return at
-        limit = polling.REQUESTS_A_MINUTE - polling.POLL_REQUESTS
-        return max(at, _free_at(requests, limit, [(at, n) for at, n, by_file in self._spent if by_file]))
+        return max(
+            at,
+            _free_at(requests, polling.TOLD_A_MINUTE, [(at, n) for at, n, by_file in self._spent if by_file]),
+        )
 
     def allows(self, requests: int, told: bool = False) -> bool:
         return self.free_at(requests, told) <= self._clock()
@@ -46,7 +46,7 @@ def _free_at(requests: int, limit: int, spent: list[tuple[float, int]]) -> float
     for spent_at, number in spent:  # oldest first: as each leaves the minute, there is room for more
         if left >= requests:
             break
-        left, at = left + number, spent_at + _WINDOW_SECONDS
+        left, at = left + number, spent_at + polling.WINDOW_SECONDS
     return at
 
 
@@ -148,7 +148,7 @@ class Pacer:
     def calls_last_minute(self) -> int:
         """Commands sent to the controller in the last minute: for the screen."""
         now = self._clock()
-        return sum(now - at < _WINDOW_SECONDS for at in self._calls)
+        return sum(now - at < polling.WINDOW_SECONDS for at in self._calls)
 
     @property
     def silent_seconds(self) -> float:

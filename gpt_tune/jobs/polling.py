@@ -13,6 +13,10 @@ QUICK_POLLS = 3  # at most so many after something the user did
 REQUESTS_A_MINUTE = 4
 POLL_REQUESTS = 2
 ONE_JOB_REQUESTS = 1
+WINDOW_SECONDS = 60.0
+TOLD_A_MINUTE = (
+    REQUESTS_A_MINUTE - POLL_REQUESTS
+)  # because a file told of a change; the rest is for the next poll
 POLLS_A_MINUTE = REQUESTS_A_MINUTE // POLL_REQUESTS
 FAST_SECONDS = 30.0  # while something changes
 SLOW_SECONDS = 60.0  # while nothing has changed for a while, or where files tell sooner

@@ -96,6 +96,13 @@ MIGRATIONS = (
         PRIMARY KEY (run_id, id)
     );
     """,
+    """
+    CREATE TABLE requests (
+        cluster TEXT NOT NULL,
+        at REAL NOT NULL
+    );
+    CREATE INDEX requests_by_cluster ON requests (cluster, at);
+    """,
 )
 
 

@@ -150,6 +150,20 @@ class Ledger:
         with self._write() as connection:
             _insert(connection, "polls", poll, "OR REPLACE")
 
+    def take_requests(self, cluster: str, number: int, at: float, *, most: int, seconds: float) -> bool:
+        """Count requests that are about to be made; False when all gpt-tunes of this user together would make more than
+        `most` of them in so many seconds. at: seconds since 1970."""
+        with self._write() as connection:
+            connection.execute(
+                "DELETE FROM requests WHERE cluster = ? AND (at <= ? OR at > ?)",
+                (cluster, at - seconds, at + seconds),
+            )
+            row = connection.execute("SELECT count(*) FROM requests WHERE cluster = ?", (cluster,)).fetchone()
+            if row[0] + number > most:
+                return False
+            connection.executemany("INSERT INTO requests VALUES (?, ?)", [(cluster, at)] * number)
+            return True
+
     def put_findings(self, findings: Iterable[KeptFinding]) -> None:
         """Keep findings; one that is there already (same run, id and text) stays as it is."""
         with self._write() as connection:

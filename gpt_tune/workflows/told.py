@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gpt_tune.errors import UserError
-from gpt_tune.jobs import chains, logs, polling, refreshing
+from gpt_tune.jobs import chains, clock, logs, polling, refreshing
 from gpt_tune.jobs.pacing import Budget
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.schedulers.base import Scheduler
@@ -144,9 +144,8 @@ def ask(
         return False
     several = len(news) * polling.ONE_JOB_REQUESTS > polling.POLL_REQUESTS
     if several or any(chains.chain_of(r) is not None for r in news):
-        if not budget.allows(polling.POLL_REQUESTS, told=True):
+        if not _may_ask(polling.POLL_REQUESTS, news[0].cluster, ledger, budget):
             return False
-        budget.spend(polling.POLL_REQUESTS, told=True)
         live.refresh(ledger, [scheduler], max_age_seconds=polling.HINT_SHARED_SECONDS)
     else:
         news = [r for r in news if _ask_one(r, scheduler, ledger, budget)]
@@ -155,10 +154,20 @@ def ask(
     return bool(news)
 
 
-def _ask_one(record: RunRecord, scheduler: Scheduler, ledger: Ledger, budget: Budget) -> bool:
-    if not budget.allows(polling.ONE_JOB_REQUESTS, told=True):
+def _may_ask(requests: int, cluster: str, ledger: Ledger, budget: Budget) -> bool:
+    """Whether so many may be made now, which are counted then: by this screen, and by all of this user's."""
+    most, seconds = polling.TOLD_A_MINUTE, polling.WINDOW_SECONDS
+    if not budget.allows(requests, told=True):
         return False
-    budget.spend(polling.ONE_JOB_REQUESTS, told=True)
+    if not ledger.take_requests(cluster, requests, clock.epoch(), most=most, seconds=seconds):
+        return False
+    budget.spend(requests, told=True)
+    return True
+
+
+def _ask_one(record: RunRecord, scheduler: Scheduler, ledger: Ledger, budget: Budget) -> bool:
+    if not _may_ask(polling.ONE_JOB_REQUESTS, record.cluster, ledger, budget):
+        return False
     with suppress(UserError):  # the cluster is away: the next poll of all runs says so
         refreshing.update_one(record, scheduler, ledger)
     return True

@@ -257,6 +257,19 @@ def test_an_io_error_on_a_full_disk_is_called_full(
     assert words in error.message
 
 
+def test_requests_are_counted_for_all_of_this_users(home: Path) -> None:
+    with Ledger.open() as ours, Ledger.open() as theirs:
+        assert ours.take_requests("c", 1, 100.0, most=2, seconds=60.0)
+        assert theirs.take_requests("c", 1, 110.0, most=2, seconds=60.0)
+        assert not ours.take_requests("c", 1, 159.9, most=2, seconds=60.0)
+        assert ours.take_requests("another", 2, 159.9, most=2, seconds=60.0)
+        assert not theirs.take_requests("c", 2, 165.0, most=2, seconds=60.0)
+        assert ours.take_requests("c", 1, 160.1, most=2, seconds=60.0)
+        assert theirs.take_requests(
+            "c", 2, 20.0, most=2, seconds=60.0
+        )  # the clock was put back: no lock for ever
+
+
 def test_a_lock_that_is_never_released(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpt_tune.ledger.store._BUSY_SECONDS", 0.1)
     with Ledger.open() as ledger:

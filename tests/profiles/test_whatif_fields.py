@@ -13,6 +13,7 @@ from gpt_tune.layouts.choices import ACCUMULATION, ENGINE
 from gpt_tune.planner.types import Plan, PlanRequest, Rejected
 from gpt_tune.profiles.schema import LayoutChoice
 from gpt_tune.workflows import choices, launch, ordering, turnables, twin, two_plans, whatif
+from gpt_tune.workflows.binding import binding_words
 from gpt_tune.workflows.draft import Draft
 from tests.profiles.test_choices import EVERYTHING
 from tests.profiles.test_whatif import best, draft_for
@@ -435,3 +436,13 @@ def test_two_of_a_search_are_named_by_their_numbers() -> None:
     for wrong in ("1", "1,99", "a,b", "1,2,3", ""):
         with pytest.raises(UserError, match="1,2"):
             two_plans.of_search(result, wrong)
+
+
+@pytest.mark.parametrize(("model", "gpus"), [("gpt-145b", 64), ("gpt-760m", 1)])
+def test_what_binds_is_the_largest_part_of_each(model: str, gpus: int) -> None:
+    _, plan = best(draft_for(model, gpus))
+    words = binding_words(plan)
+    assert words.startswith("time: computing")
+    worst = max(plan.memory.stages, key=lambda s: s.total)
+    assert f"of {worst.total:.0f} GiB" in words
+    assert len(words) <= 70

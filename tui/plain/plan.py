@@ -15,6 +15,7 @@ from gpt_tune.errors import UserError
 from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
 from gpt_tune.profiles.schema import LayoutChoice
 from gpt_tune.workflows import choices, cost, ordering, sure, two_plans, whatif
+from gpt_tune.workflows.binding import binding_words
 from gpt_tune.workflows.draft import YOU, Draft
 from tui.cli.compare_text import compared_lines
 from tui.cli.plan_text import layout_words, show_plan
@@ -130,6 +131,7 @@ def tell(request: PlanRequest, plan: Plan, ask: Asker) -> None:
     with redirect_stdout(said):
         show_plan(plan)
     ask.say(f"cost    {cost.cost_of(request, plan).words}")
+    ask.say(f"binding {binding_words(plan)}")
     for line in said.getvalue().rstrip("\n").split("\n"):
         ask.say(line)
     ask.say(f"how sure: {sure.sure_words(request)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpt_tune.layouts.trainers import is_finetune
 from gpt_tune.planner.types import Plan, PlanRequest, SearchResult
 from gpt_tune.workflows import cost
+from gpt_tune.workflows.binding import binding_words
 from tui.screens.plan_whatif import WhatIf
 from tui.widgets.lines import Lines
 from tui.widgets.paint import Line
@@ -60,7 +61,7 @@ class Shown(WhatIf):
     def told(self, request: PlanRequest, plan: Plan) -> Told:
         """What is said beside the plan's own numbers."""
         run = cost.cost_of_run(self.tune.draft.profile, request, plan)
-        return Told(run.words, self._sure_short, self._sure, self.command(request, plan))
+        return Told(run.words, self._sure_short, binding_words(plan), self._sure, self.command(request, plan))
 
     def show_detail(self) -> None:
         panel = self.query_one("#detail", Lines)

@@ -29,10 +29,11 @@ STEP_PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is said beside the plan's own numbers. sure: in a few words; rests_on: in full."""
+    """What is said beside a plan's own numbers. sure: in a few words; rests_on: in full. binding: what limits it."""
 
     cost: str = ""
     sure: str = ""
+    binding: str = ""
     rests_on: str = ""
     command: str = ""
 
@@ -48,6 +49,8 @@ def detail(plan: Plan, width: int, letters: bool, every_stage: bool, told: Told 
     lines += _step_lines(plan.step, width, letters)
     if told.sure:
         lines.append([("sure?   ", "head"), (told.sure, "muted")])
+    if told.binding:
+        lines.append([("binding ", "head"), (told.binding, "")])
     lines += _memory_lines(plan.memory, width, letters, every_stage)
     lines += reason_lines(plan.reasons)
     if plan.environment:

@@ -15,7 +15,7 @@ _WORTH_NAMING = 0.02  # of the step
 
 
 def binding_words(plan: Plan) -> str:
-    """`time: computing 82 %, bubble 9.3 %; memory: activations 62 of 144 GiB`."""
+    """`computing 82 %, bubble 9.3 % of the step; activations 62 of 144 GiB`."""
     return "; ".join(filter(None, (_time(plan), _memory(plan))))
 
 
@@ -25,7 +25,7 @@ def _time(plan: Plan) -> str:
         return ""
     shares = sorted(((getattr(step, key) / step.seconds, name) for key, name in _STEP.items()), reverse=True)
     named = [f"{name} {percent_words(share)}" for share, name in shares[:2] if share >= _WORTH_NAMING]
-    return f"time: {', '.join(named)}"
+    return f"{', '.join(named)} of the step"
 
 
 def _memory(plan: Plan) -> str:
@@ -33,4 +33,4 @@ def _memory(plan: Plan) -> str:
     if worst is None:
         return ""
     name = max(_MEMORY, key=lambda key: float(getattr(worst, key)))
-    return f"memory: {name} {getattr(worst, name):.0f} of {worst.total:.0f} GiB"
+    return f"{name} {getattr(worst, name):.0f} of {worst.total:.0f} GiB"

@@ -165,13 +165,14 @@ class Poller:
         if answer.changed:
             self._changed_at = now
         self._ways = answer.ways or self._ways
-        self._take(answer)
-        self._plan_next()
+        self._take(answer, of_all=True)
 
-    def _take(self, answer: Answer) -> None:
-        """Take the runs as they are now, and show them."""
+    def _take(self, answer: Answer, of_all: bool = False) -> None:
+        """Take the runs as they are now, and show them. of_all: it was a poll, after which comes the next."""
         self.runs_changed(self.records or answer.before, answer.records)
         self.records = answer.records
+        if of_all or not self._any_live():
+            self._plan_next()
         shown = self._shown()
         show = getattr(shown, "show_records", None)
         # One that is just being opened reads them itself, and one that is being closed shows nothing more.

@@ -204,7 +204,8 @@ def test_the_controller_freezes_while_it_is_asked(
     try:
         assert killed_while_submitting(spec) == signal.SIGKILL
         scheduler = clusters.connect()
-        assert scheduler.still_submitting(spec.run_dir)
+        # The stand-in has yet to become sbatch: a process has no words of its own while it changes.
+        wait_until(lambda: scheduler.still_submitting(spec.run_dir), 5, "sbatch is at work")
         jobs.refresh(Ledger.open(), scheduler)
         assert Ledger.open().get(spec.run_id).phase == "intent"
     finally:

@@ -106,9 +106,9 @@ class Ledger:
         """Runs whose run id or any job id is `text`; when there is none, those whose run id begins with it."""
         with self._read() as connection:
             exact = connection.execute(
-                "SELECT * FROM runs WHERE run_id = ?1 OR run_id IN (SELECT run_id FROM jobs WHERE job_id = ?1)"
+                "SELECT * FROM runs WHERE run_id = :text OR run_id IN (SELECT run_id FROM jobs WHERE job_id = :text)"
                 " ORDER BY created_at DESC",
-                (text,),
+                {"text": text},
             ).fetchall()
             rows = (
                 exact

@@ -21,7 +21,8 @@ from gpt_tune.errors import UserError
 from gpt_tune.jobs import reconciling, refreshing
 from gpt_tune.ledger import Ledger, RunRecord
 from gpt_tune.recipes.base import JobSpec
-from gpt_tune.schedulers.base import SubmitUnknown
+from gpt_tune.schedulers import slurm_words
+from gpt_tune.schedulers.base import Scheduler, SubmitUnknown
 from gpt_tune.schedulers.local import Local
 from tests.cluster import SlurmCluster, processes, wait_until
 from tests.jobs.helpers import prepared, rendered
@@ -77,6 +78,16 @@ def sbatch_instead(slurm: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPa
     (folder / "sbatch").write_text(f"#!/bin/bash\n{text}\n")
     (folder / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{slurm.env['PATH']}")
+
+
+def older_than_a_run(scheduler: Scheduler) -> None:
+    """Wait until the controller, which a test before may have started anew, counts as older than a run made now."""
+
+    def older() -> bool:
+        began = scheduler.running_since()
+        return began is None or slurm_words.epoch(began) + 1 < time.time()
+
+    wait_until(older, 10, "a second of the controller's life")
 
 
 def jobs_with(slurm: SlurmCluster, token: str) -> list[str]:
@@ -141,6 +152,7 @@ def test_killed_around_sbatch(
     script: str,
     exists: bool,
 ) -> None:
+    older_than_a_run(clusters.connect())
     spec = prepared(clusters.connect(), tmp_path / "runs")
     sbatch_instead(slurm, home, monkeypatch, script)
     assert killed_while_submitting(spec) == signal.SIGKILL

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpt_tune import jobs
@@ -81,6 +81,7 @@ def test_refresh_interval(states: list[str], rules: dict[str, float | str], expe
     assert jobs.refresh_interval(states, **rules) == expected  # type: ignore[arg-type]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)  # lists of 500 on a busy machine
 @given(
     st.lists(st.sampled_from(["PENDING", "RUNNING", "COMPLETING", "UNKNOWN"]), min_size=1, max_size=500),
     st.floats(0, 1e6), st.integers(0, 10**6), st.floats(0, 1),

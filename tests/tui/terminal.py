@@ -17,7 +17,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_SECONDS = 60.0
 KEYS = {"enter": "\r", "escape": "\x1b", "up": "\x1b[A", "down": "\x1b[B", "ctrl+z": "\x1a", "ctrl+c": "\x03"}
-START = "from tui.app import run_wizard; raise SystemExit(run_wizard())"
+# Tests that run under nohup leave hang-ups ignored to all that they start.
+START = (
+    "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+    "from tui.app import run_wizard; raise SystemExit(run_wizard())"
+)
 
 
 class Terminal:

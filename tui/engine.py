@@ -147,7 +147,7 @@ class Engine:
 
         Unless forced, an answer that another gpt-tune of this user got just now is good enough.
         """
-        from gpt_tune.jobs.polling import FAST_SECONDS, HINT_SHARED_SECONDS, POLL_REQUESTS, SLOW_SECONDS
+        from gpt_tune.jobs.polling import POLL_REQUESTS, shared_seconds
         from gpt_tune.schedulers.slurm_api import way_words
         from gpt_tune.workflows import progress
         from tui.poller import Answer
@@ -159,7 +159,7 @@ class Engine:
         calls = sum(s.calls for s in schedulers)
         live = [r for r in open_runs if r.active and r.scheduler != "local"]
         self.told.news(live)  # looked at before asking: what is written meanwhile is news
-        shared = SLOW_SECONDS - HINT_SHARED_SECONDS if self.files_tell(live) else FAST_SECONDS
+        shared = shared_seconds(self.files_tell(live))
         if schedulers:
             before_each = {s.cluster: s.calls for s in schedulers}
             self.live.refresh(self.ledger, schedulers, max_age_seconds=0.0 if forced else shared)

@@ -140,9 +140,7 @@ class Pacer:
         if self._forward:
             return polling.HINT_SHARED_SECONDS
         # Two that follow one cluster take turns by it, so that together they ask no more than one would.
-        return (
-            polling.SLOW_SECONDS - polling.HINT_SHARED_SECONDS if self._files_tell else polling.FAST_SECONDS
-        )
+        return polling.shared_seconds(self._files_tell)
 
     @property
     def calls_last_minute(self) -> int:

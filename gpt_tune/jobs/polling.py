@@ -55,3 +55,8 @@ def refresh_interval(
         return QUICK_SECONDS
     changing = unchanged_seconds < SETTLED_AFTER_SECONDS and not files_tell
     return FAST_SECONDS if changing else SLOW_SECONDS
+
+
+def shared_seconds(files_tell: bool) -> float:
+    """Up to what age another gpt-tune's answer of this user is good enough for a scheduled poll."""
+    return SLOW_SECONDS - HINT_SHARED_SECONDS if files_tell else FAST_SECONDS

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpt_tune.lint.documents import Document
 from gpt_tune.lint.training import MEGATRON_DEEPSPEED, MEGATRON_LM, Training
+
+if TYPE_CHECKING:
+    from gpt_tune.layouts.layout import Layout
+    from gpt_tune.layouts.rule import Setting
 
 _TP, _PP = "tensor-model-parallel-size", "pipeline-model-parallel-size"
 # Which facts a legality rule speaks about, and the flags to point at. Rules not named here need more than a
@@ -69,16 +74,37 @@ def problems_of(document: Document, training: Training) -> list[Problem]:
         return []
     if training.tensor_parallel is None and training.pipeline_parallel is None:
         return []
-    from gpt_tune.hardware.catalogue import node_for
     from gpt_tune.layouts import legality
+
+    question = _question(training)
+    if question is None:
+        return []
+    found: list[Problem] = []
+    for violation in legality.problems(*question):
+        needs = _NEEDS.get(violation.rule)
+        if violation.rule == "kv-heads-tp" and _ONE_KEY_VALUE_HEAD.search(document.text):
+            continue
+        if needs is None or any(getattr(training, fact) is None for fact in needs[0]):
+            continue
+        if violation.rule in ("zero-engine", "no-pipeline-stages") and (
+            training.no_pipeline is None or _OLD.search(document.text)
+        ):
+            continue
+        found.append(Problem(violation.rule, violation.text, _in_flags(violation.fix), needs[1]))
+    return found
+
+
+def _question(training: Training) -> tuple[Layout, Setting] | None:
+    """The script's layout and what it is judged in; None where its numbers are none of a layout."""
+    from gpt_tune.hardware.catalogue import node_for
     from gpt_tune.layouts.layout import Layout, Trainer
     from gpt_tune.layouts.rule import Setting
     from gpt_tune.models.shape import ModelShape
 
     tensor, stages = training.tensor_parallel or 1, training.pipeline_parallel or 1
     context = training.context_parallel or 1
-    if min(tensor, stages, context) < 1:
-        return []
+    if training.trainer is None or min(tensor, stages, context) < 1:
+        return None
     group = tensor * stages * context
     gpus = training.gpus if training.gpus and training.gpus > 0 else group
     data = max(1, gpus // group)
@@ -113,19 +139,7 @@ def problems_of(document: Document, training: Training) -> list[Problem]:
         gpus,
         training.seq_length or 2048,
     )
-    found: list[Problem] = []
-    for violation in legality.problems(layout, setting):
-        needs = _NEEDS.get(violation.rule)
-        if violation.rule == "kv-heads-tp" and _ONE_KEY_VALUE_HEAD.search(document.text):
-            continue
-        if needs is None or any(getattr(training, fact) is None for fact in needs[0]):
-            continue
-        if violation.rule in ("zero-engine", "no-pipeline-stages") and (
-            training.no_pipeline is None or _OLD.search(document.text)
-        ):
-            continue
-        found.append(Problem(violation.rule, violation.text, _in_flags(violation.fix), needs[1]))
-    return found
+    return layout, setting
 
 
 def _engine(training: Training) -> bool | None:

@@ -100,12 +100,7 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
         partitioned, w * np.where(copies, np.minimum(size, REDUCE_BUCKET), REDUCE_BUCKET), 0.0
     )
     bucket = np.where(copies | (c.engine & ~c.last & setup.bucket_in_last_stage_only), 0.0, at_reduction)
-    copied = np.where(accumulated > w, w * size, np.where(size <= ENGINE_BUCKET, w * size, 0.0))
-    reduction = np.where(
-        bf16_class,
-        copied,
-        np.where(plain, np.minimum(w * size, ENGINE_BUCKET * w), np.where(three, 0.0, w * share)),
-    )
+    reduction = _reduction(c, bf16_class, accumulated, share)
     sub_group = np.minimum(share, SUB_GROUP)
     step = np.where(
         bf16_class,
@@ -145,6 +140,15 @@ def _deepspeed(setup: Setup, c: Columns) -> States:
         reserved_at_start=np.where(plain, 24.0 * size, start),
         initialisation=start,
     )
+
+
+def _reduction(c: Columns, bf16_class: Bools, accumulated: Floats, share: Floats) -> Floats:
+    """Bytes that the reduction copies gradients into. share: parameters of a rank's share of the states."""
+    w, size = c.width, c.parameters
+    copied = np.where((accumulated > w) | (size <= ENGINE_BUCKET), w * size, 0.0)
+    plain = c.zero == 0
+    split = np.where(c.zero == 3, 0.0, w * share)
+    return np.where(bf16_class, copied, np.where(plain, np.minimum(w * size, ENGINE_BUCKET * w), split))
 
 
 def _contiguous(

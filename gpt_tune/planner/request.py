@@ -79,13 +79,7 @@ def build_request(
     count = _number(gpus, "GPUs", _LARGEST_GPUS)
     nodes_of(count, machine.gpus_per_node)
     fixed = choices.check_fixed(fix) if isinstance(fix, Mapping) else choices.parse_fix(fix)
-    sizes = () if global_batch_size is None else batch_sizes(global_batch_size, count)
-    if len(sizes) > 1 and "global_batch_size" in fixed:
-        one = fixed["global_batch_size"]
-        raise UserError(
-            f"--global-batch-size {global_batch_size} and --fix global_batch_size={one} disagree.",
-            "Give one of them.",
-        )
+    sizes = _sizes(global_batch_size, count, fixed)
     batch = sizes[0] if sizes else None
     aim, target, share = checked(objective, target_seconds, within)
     tokens = _optional(seq_length, "sequence length", _LARGEST_SEQUENCE) or shape.seq_length
@@ -111,6 +105,17 @@ def build_request(
         tuning=tuning or Tuning(),
     )
     return normalised(request)
+
+
+def _sizes(asked: Any, gpus: int, fixed: Mapping[str, Any]) -> tuple[int, ...]:
+    """The batch sizes to compare, none where none is asked. UserError where a fixed one stands against several."""
+    sizes = () if asked is None else batch_sizes(asked, gpus)
+    if len(sizes) > 1 and "global_batch_size" in fixed:
+        one = fixed["global_batch_size"]
+        raise UserError(
+            f"--global-batch-size {asked} and --fix global_batch_size={one} disagree.", "Give one of them."
+        )
+    return sizes
 
 
 def normalised(request: PlanRequest) -> PlanRequest:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gpt_tune.memory.finetune import EVALUATION
+from gpt_tune.memory.finetune import EVAL_BATCH, EVALUATION, LOGIT_FORWARD
 from gpt_tune.rules.practice import Practice, Situation
 
 _RUNS = "gpt-tune's own runs on one H200 (tests/data/memory/finetune_h200.json)"
-_EVAL_BATCH = 8
 
 
 def _tunes(s: Situation) -> bool:
@@ -44,9 +43,9 @@ def _evaluates_more(s: Situation) -> bool:
 
 def _evaluation_words(s: Situation) -> str:
     vocab, seq = s.setting.model.vocab, s.setting.seq_length
-    need = 10.0 * vocab * seq * _EVAL_BATCH / 2**30
+    need = LOGIT_FORWARD * vocab * seq * EVAL_BATCH / 2**30
     return (
-        f"Hugging Face evaluates {_EVAL_BATCH} examples at once by default, whose logits alone take {need:.0f} GiB: "
+        f"Hugging Face evaluates {EVAL_BATCH} examples at once by default, whose logits alone take {need:.0f} GiB: "
         "a run that trains can still run out of memory at its first evaluation."
     )
 

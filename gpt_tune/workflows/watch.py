@@ -71,7 +71,6 @@ class Watch:
         log_says_gpus: the speed is divided by the log's number of GPUs; `gpus` is only what the job holds.
 
         peak_tflops: the GPU's dense peak in the run's precision; None refuses MFU.
-
         state_source may talk to the scheduler: it is asked at most every state_seconds. keep: called with an
         update worth keeping with the run (new findings, progress every few seconds, the end). log_format: `auto`,
         or a line that the user taught (see logs.formats.taught).
@@ -91,10 +90,8 @@ class Watch:
         self._asked = float("-inf")
         self._changed = False
         # `main` reads everything in order; `tail` shows the end while main still reads the past.
-        more = more_formats(log_format)
-        training = None if log_says_gpus else gpus or None
-        self._main = Readers(LogParser(shape, training, seq_length, global_batch_size, more))
-        self._tail = Readers(LogParser(shape, training, seq_length, global_batch_size, more))
+        known = (shape, None if log_says_gpus else gpus or None, seq_length, global_batch_size)
+        self._main, self._tail = (Readers(LogParser(*known, more_formats(log_format))) for _ in range(2))
         self._history: dict[str, History] = {}
         self._line_numbers: dict[str, int] = {}
         self._placed = 0  # files whose writers the readers have been told

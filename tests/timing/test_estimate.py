@@ -145,6 +145,15 @@ def test_interleaving_divides_the_bubble_and_multiplies_the_sends() -> None:
     assert part("pipeline_p2p", trainer=mlm, **BIG, virtual_pipeline=5) == pytest.approx(5 * sends)
 
 
+def test_a_small_last_stage_has_its_neighbour_in_its_own_node() -> None:
+    """The output end sets the pace: with four ranks a stage its one neighbour is in the node, with eight it is not."""
+    sends = {
+        data: part("pipeline_p2p", data_parallel=data, pipeline_parallel=8, gradient_accumulation_steps=32)
+        for data in (1, 4, 8, 16)
+    }
+    assert sends[1] == sends[4] < sends[8] == sends[16]
+
+
 def test_the_fullest_stage_sets_the_pace() -> None:
     even = seconds(replace(WIDE, layers=72), **BIG)
     uneven = seconds(replace(WIDE, layers=73), **BIG)

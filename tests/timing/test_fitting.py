@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gpt_tune import toml
 from gpt_tune.calibration import Calibration
 from gpt_tune.layouts.layout import Layout, Trainer
 from gpt_tune.models.shape import ModelShape
+from gpt_tune.resources import data_dir
 from gpt_tune.timing.fitting import MOVABLE, Measured, Predictor, fit_constants
 from tests.timing.cases import GPT, LLAMA, TRAINERS, WIDE, layout, node
 
@@ -93,3 +95,17 @@ def test_a_predictor_takes_runs_of_different_lengths_in_one_batch() -> None:
     together = Predictor(mixed).seconds(None)
     alone = [float(Predictor([run]).seconds(None)[0]) for run in mixed]
     assert together.tolist() == alone
+
+
+def test_no_fit_is_faster_than_the_fastest_product_measured() -> None:
+    """Runs of a card with better products pull at their rate, which ends at what was ever seen of this one."""
+    assert fit_constants(runs({"gemm_fraction": 1.3}))["gemm_fraction"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in (data_dir("profiles") / "clusters").glob("*.toml"))
+)
+def test_no_shipped_calibration_is_faster_either(name: str) -> None:
+    constants = toml.load(data_dir("profiles") / "clusters" / name)["timing"]["constants"]
+    tables = [constants, *(table for table in constants.values() if isinstance(table, dict))]
+    assert all(table.get("gemm_fraction", 0.0) <= 1.0 for table in tables)

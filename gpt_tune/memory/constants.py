@@ -46,11 +46,11 @@ CONSTANTS: dict[str, Constant] = {
         "replays of the trainer's allocations against PyTorch's caching allocator (about 1,600 layouts)",
     ),
     "waiting_gap": Constant(
-        0.20,
+        0.15,
         "share of the checkpoints of micro batches in flight",
         "cached blocks that checkpoints of other micro batches cut up: a pipeline's come and go in another order",
         "replays of BigScience's fork against PyTorch's caching allocator, stage 0 of 656 random pipelines with full "
-        "recompute: 0.20 with BF16_Optimizer, which bf16 pipelines get (0.10 with ZeRO-1 in fp16)",
+        "recompute, all together (0.20 with BF16_Optimizer alone, 0.10 with ZeRO-1 in fp16 alone)",
     ),
     "logits_gap": Constant(
         0.43, "share of one fp32 copy of the logits", "as layer_gap, for the loss", "the same replays"
